@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The channel: one progress engine, one DMA context, its task pool, and the state of every copy. No Python in here; the
+ * layer above makes one call to start a copy and one call per wake-up to collect all that ended.
+ *
+ * Words: a copy is what a user awaits; a segment is the part of it that one memcpy task carries; the window is how many
+ * tasks may be with DOCA at once.
+ *
+ *                      fault in a completion callback: DOCA flushes and stops the context
+ *             +-----------------------------> FAILING ----- IDLE, all tasks freed ------+
+ *             |                                                                         v
+ *  open -> RUNNING --- a recycle is due, or closing ---> DRAINING -- none with DOCA -> PARKED
+ *             ^                                                                      |    |
+ *             +------------------- adma_channel_recycle(), in a worker --------------+    |
+ *                                          | it fails                                     | adma_channel_close(),
+ *                                          v                                              v in a worker
+ *                                        LOST --- adma_channel_close() --------------> CLOSED
+ *
+ * In RUNNING segments go to DOCA; in every other state copies only wait. PARKED means that DOCA holds nothing of ours
+ * and the loop's thread stays away from the progress engine: the worker may use it.
+ *
+ * Notification: `armed` is set by doca_pe_request_notification() and cleared by doca_pe_clear_notification(). In event
+ * mode SELECTIVE nothing may progress or clear between the two except after the fd turned readable; in mode ALL
+ * progress is allowed at any time, and is run once more after arming, for a completion that slipped in between the last
+ * empty progress and the arm may leave the fd silent. We arm only while something is with DOCA.
+ *
+ * Threads: every function is for the loop's thread with the GIL held, unless it says otherwise. Functions that may
+ * block, log or reach firmware (open, recycle, close, register) are called without the GIL in a worker thread while the
+ * loop's thread stays away (before the channel is published, PARKED, or LOST).
+ */
+#ifndef ADMA_CHANNEL_H
+#define ADMA_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device.h"
+#include "memory.h"
+
+struct adma_channel;
+
+/*
+ * One copy. Embedded in the object that owns it; the channel links it and never allocates or frees it.
+ *
+ *   adma_copy_init   adma_channel_start     last segment ended, or withdrawn
+ *    NEW ------------------> PENDING -------------------------------------> ENDED (on the done list until taken)
+ */
+enum adma_copy_state {
+	ADMA_COPY_NEW,
+	ADMA_COPY_PENDING,
+	ADMA_COPY_ENDED,
+};
+
+struct adma_copy {
+	struct adma_copy *next; /* waiting list, then done list */
+	struct adma_copy *prev;
+	struct adma_mmap *src_map;
+	struct adma_mmap *dst_map;
+	char *src;
+	char *dst;
+	uint64_t length;    /* bytes, at least 1 */
+	uint64_t submitted; /* bytes handed out in segments so far: where the next segment begins */
+	uint64_t completed; /* bytes the engine has written */
+	uint32_t segments;  /* with DOCA, or flushed and due for replay */
+	uint16_t code;	    /* first failure: a doca_error_t, DOCA_SUCCESS if none */
+	uint8_t phase;	    /* enum adma_phase of that failure */
+	uint8_t state;	    /* enum adma_copy_state */
+	uint8_t cancelled : 1;
+	uint8_t waiting : 1;	/* on the waiting list */
+	uint8_t flushed : 1;	/* ended because another task failed and it could not be replayed */
+	uint8_t abandoned : 1;	/* ended by adma_channel_abandon(): never (wholly) given to DOCA */
+};
+
+/* Counted where it happens, by the loop's thread only. */
+struct adma_counters {
+	uint64_t copies_started;
+	uint64_t copies_completed;
+	uint64_t copies_failed; /* flushed ones included */
+	uint64_t copies_cancelled;
+	uint64_t copies_abandoned;
+	uint64_t segments_submitted;
+	uint64_t segments_completed;
+	uint64_t segments_failed;
+	uint64_t segments_flushed;
+	uint64_t segments_replayed;
+	uint64_t bytes_completed;
+	uint64_t again;	    /* submits answered AGAIN */
+	uint64_t no_memory; /* tasks or bufs refused for lack of room */
+	uint64_t recycles;  /* contexts made anew, restarts included */
+	uint64_t restarts;  /* of them, after a fault */
+	uint64_t turns;
+	uint64_t wakeups; /* the fd was readable */
+	uint64_t arms;
+	uint64_t clear_errors;
+	uint64_t doorbells;
+	uint64_t peak_in_flight; /* segments */
+};
+
+struct adma_channel_config {
+	uint32_t num_tasks;	  /* task pool of the context; 0: what suits the device; never above its cap */
+	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
+	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this */
+	uint32_t turn_budget_ns;  /* a turn stops progressing after this long; 0: never */
+	uint8_t replay;		  /* replay segments that another task's failure flushed */
+};
+
+/* What a turn asks of the layer above; bits. */
+enum adma_turn {
+	ADMA_TURN_AGAIN = 1,  /* call adma_channel_turn() in the loop's next turn */
+	ADMA_TURN_PARKED = 2, /* PARKED was reached: recycle or close */
+	ADMA_TURN_IDLE = 4,   /* no copy is pending */
+};
+
+/**
+ * Open a channel: progress engine, context, pool, started; the loop's thread owns it from then on.
+ *
+ * @param[in] device open device; must outlive the channel
+ * @param[in] config
+ * @param[out] channel
+ * @param[out] failure the call that failed
+ * @retval DOCA_SUCCESS RUNNING
+ * @retval other the code of failure->call; nothing is left open
+ * Threads: a worker's, without the GIL.
+ */
+doca_error_t
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config, struct adma_channel **channel,
+		  struct adma_failure *failure);
+
+/** The progress engine's notification fd; fixed for the channel's life. */
+int
+adma_channel_fd(const struct adma_channel *channel);
+
+void
+adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, struct adma_mmap *dst_map, char *dst,
+	       uint64_t length);
+
+/**
+ * Start a copy: take it into the waiting list and give DOCA what the window allows, without ringing the doorbell.
+ * Always succeeds; a failure ends the copy. The channel owns the copy until it hands it back in the done list.
+ */
+void
+adma_channel_start(struct adma_channel *channel, struct adma_copy *copy);
+
+/**
+ * Try to finish a copy just started, when nothing else is pending: ring the doorbell and progress at most once.
+ *
+ * @return true if the copy has ended; it is then not on the done list and is the caller's again
+ */
+bool
+adma_channel_finish_now(struct adma_channel *channel, struct adma_copy *copy);
+
+/**
+ * Cancel a started copy: segments not yet given to DOCA are dropped. A copy with none at DOCA ends at once (it is put
+ * on the done list). No effect on an ended or cancelled one.
+ */
+void
+adma_channel_cancel(struct adma_channel *channel, struct adma_copy *copy);
+
+/** End every copy of which DOCA holds nothing, as abandoned: closing, or a lost engine. */
+void
+adma_channel_abandon(struct adma_channel *channel);
+
+/**
+ * One turn: flush, progress until nothing is left or the budget is spent, give DOCA more, arm.
+ *
+ * @return enum adma_turn bits
+ */
+unsigned
+adma_channel_turn(struct adma_channel *channel);
+
+/** The fd's reader: if the fd is readable (it may not be), clear it, then do a turn. */
+unsigned
+adma_channel_readable(struct adma_channel *channel);
+
+/** Take the list of ended copies, oldest first; linked by next. */
+struct adma_copy *
+adma_channel_take_done(struct adma_channel *channel);
+
+/** Make the channel park as soon as DOCA holds nothing; no new copy reaches DOCA until it is recycled. */
+void
+adma_channel_park(struct adma_channel *channel);
+
+/**
+ * Destroy the context, unregister the buried maps, query the device anew, make and start a context.
+ *
+ * @param[out] caps_changed 1 if the device's answers differ from those at open
+ * @retval DOCA_SUCCESS RUNNING
+ * @retval other LOST
+ * Threads: a worker's, without the GIL; state PARKED.
+ */
+doca_error_t
+adma_channel_recycle(struct adma_channel *channel, struct adma_failure *failure, int *caps_changed);
+
+/**
+ * Stop, destroy in reverse order of creation, unregister every map made for this channel. Idempotent. Each step is
+ * tried although an earlier one failed, unless it would free what the device may still touch.
+ *
+ * @param[out] failure the first call that failed
+ * @retval DOCA_SUCCESS CLOSED
+ * @retval other what could not be undone is leaked
+ * Threads: a worker's, without the GIL; state PARKED or LOST.
+ */
+doca_error_t
+adma_channel_close(struct adma_channel *channel, struct adma_failure *failure);
+
+/**
+ * For a channel whose loop is gone: progress for at most timeout_ns, then close if DOCA let go of everything, else leak.
+ * Ended copies are on the done list afterwards.
+ *
+ * @return true if it was closed
+ * Threads: any one.
+ */
+bool
+adma_channel_finalize(struct adma_channel *channel, uint64_t timeout_ns);
+
+/** Free the struct of a CLOSED channel; maps still held above stay valid structs. */
+void
+adma_channel_free(struct adma_channel *channel);
+
+/** Take note of a map made for this channel, so that closing unregisters it. Threads: any. */
+void
+adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
+
+/**
+ * The layer above is done with a map (no users, no views): free it, at once if no context has used it, else when the
+ * context is recycled or closed. Its pages stay until then. Threads: any; never blocks for long.
+ */
+void
+adma_channel_retire(struct adma_channel *channel, struct adma_mmap *map);
+
+enum adma_channel_state {
+	ADMA_CHANNEL_RUNNING,
+	ADMA_CHANNEL_FAILING,
+	ADMA_CHANNEL_DRAINING,
+	ADMA_CHANNEL_PARKED,
+	ADMA_CHANNEL_LOST,
+	ADMA_CHANNEL_CLOSED,
+};
+
+struct adma_channel_status {
+	int state;	       /* enum adma_channel_state */
+	uint32_t num_tasks;    /* in the context's pool */
+	uint32_t window;       /* tasks with DOCA at once, at most */
+	uint32_t in_flight;    /* segments with DOCA */
+	uint64_t pending;      /* copies started and not ended */
+	uint64_t waiting;      /* of them, with something not yet given to DOCA */
+	uint64_t buried_bytes; /* pinned by closed maps that wait for a recycle */
+	int event_mode_all;
+	int armed;
+};
+
+void
+adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);
+
+void
+adma_channel_get_counters(const struct adma_channel *channel, struct adma_counters *counters);
+
+void
+adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registered memory: one range, one doca_mmap, and, for memory the library owns, its pages.
+ *
+ *              adma_mmap_register            adma_mmap_unregister            adma_mmap_release
+ *    (pages) --------------------> REGISTERED -------------------> UNREGISTERED ---------------> gone
+ *
+ * A map that a running context has used is not unregistered before that context is gone (the rule book's reading, the
+ * stricter one): the channel buries it and unregisters it when it recycles its context or closes.
+ */
+#ifndef ADMA_MEMORY_H
+#define ADMA_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "library.h"
+
+struct adma_device;
+
+struct adma_mmap {
+	/* fixed at registration */
+	struct adma_device *device;
+	struct doca_mmap *mmap; /* NULL once unregistered */
+	char *addr;
+	uint64_t length; /* bytes */
+	uint32_t access; /* DOCA_ACCESS_FLAG_* */
+	uint8_t owns_pages;
+	/* written with the GIL held */
+	uint8_t closed; /* no new copy may name it */
+	uint8_t used;	/* a context has seen a buf of it: bury, do not unregister */
+	uint32_t users; /* started copies that name it and have not ended */
+	uint32_t views; /* exported Python buffers onto it */
+	/* the channel's, under its lock: the list of live maps, then the graveyard */
+	struct adma_mmap *next;
+	struct adma_mmap **link;
+	uint8_t released; /* nobody above holds it: free it when it is unregistered */
+};
+
+/**
+ * Map fresh zeroed pages, or take the caller's range, and register it with the device.
+ *
+ * @param[in] device an open device
+ * @param[in] addr start of the caller's memory, or NULL to map pages of our own
+ * @param[in] length bytes, at least 1
+ * @param[in] access DOCA_ACCESS_FLAG_* bits
+ * @param[out] map the registration; the caller releases it with adma_mmap_release()
+ * @param[out] failure the call that failed
+ * @retval DOCA_SUCCESS registered
+ * @retval other the code of failure->call; nothing is left registered or mapped
+ * Threads: any; may block while pages are pinned.
+ */
+doca_error_t
+adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access, struct adma_mmap **map,
+		   struct adma_failure *failure);
+
+/**
+ * Undo the registration; the pages stay. Nothing may point into the map any more. Threads: any, one at a time per map.
+ *
+ * @retval DOCA_SUCCESS unregistered, or was before
+ * @retval other doca_mmap_destroy()'s code; the map stays registered
+ */
+doca_error_t
+adma_mmap_unregister(struct adma_mmap *map);
+
+/** Free the pages, if the map owns them, and the struct. The map must be unregistered. */
+void
+adma_mmap_free(struct adma_mmap *map);
+
+#endif
