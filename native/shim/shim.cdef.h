@@ -2,6 +2,7 @@
 /* What Python may call through cffi. These calls release the GIL and may block; the hot path is in fast.c. */
 
 typedef int... doca_error_t;
+static const int DOCA_ERROR_UNSUPPORTED_VERSION;
 
 /* library.h */
 struct adma_library;
