@@ -1,0 +1,150 @@
+"""The command ``aiodocadma``: copy a file through the engine, list the devices."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from aiodocadma._version import __version__
+from aiodocadma.cli._copy import copy_file
+from aiodocadma.cli._devices import list_devices
+from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.exceptions import AiodocadmaError, LibraryError
+
+__all__ = ["main"]
+
+EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage, 3 no usable device or library, 130 interrupted"
+
+DEFAULT_BLOCK_SIZE = 1 << 20
+DEFAULT_BLOCKS = 4
+
+
+def _size(text: str) -> int:
+    """Parse a number of bytes with an optional K, M or G (powers of 1024)."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    value = int(text[:-1]) * factor if factor else int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _count(text: str) -> int:
+    """Parse a number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+_size.__name__ = "size"  # argparse: "invalid size value: 'x'"
+_count.__name__ = "count"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aiodocadma",
+        description="Copy memory with NVIDIA DOCA DMA. Where no DOCA is installed, a software device does the work.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"aiodocadma {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    common.add_argument(
+        "--library",
+        metavar="LIBRARY",
+        help="auto, system, emulator, or a path (default: $AIODOCADMA_LIBRARY, else auto: the system's DOCA, and the "
+        "emulator only where none is installed)",
+    )
+
+    copy = commands.add_parser(
+        "copy",
+        parents=[common],
+        help="copy a file through the engine",
+        description="Copy SRC to DST; every byte passes through the DMA engine. Reading, DMA and writing overlap. DST "
+        "appears whole or not at all: it is written under a temporary name in the same folder, then renamed.",
+        epilog=EXIT_CODES,
+    )
+    copy.add_argument("src", metavar="SRC", help="file, FIFO or device to read until its end")
+    copy.add_argument(
+        "dst", metavar="DST", help="file to write, or a folder to write into; a FIFO or a device is written in place"
+    )
+    copy.add_argument(
+        "--verify",
+        action="store_true",
+        help="read DST back from disk and compare its SHA-256 with that of what was read",
+    )
+    copy.add_argument(
+        "--device", metavar="NAME", help="PCI address or name of the device (default: the first that can)"
+    )
+    copy.add_argument(
+        "--block-size",
+        metavar="SIZE",
+        type=_size,
+        default=DEFAULT_BLOCK_SIZE,
+        help="bytes per block; K, M, G are powers of 1024 (default: 1M)",
+    )
+    copy.add_argument(
+        "--blocks",
+        metavar="COUNT",
+        type=_count,
+        default=DEFAULT_BLOCKS,
+        help="blocks under way at once; each takes twice SIZE of memory (default: %(default)s)",
+    )
+    copy.set_defaults(run=lambda args: asyncio.run(copy_file(args)))
+
+    devices = commands.add_parser(
+        "devices",
+        parents=[common],
+        help="list the devices",
+        description="List all devices, also those that cannot do DMA, with the reason.",
+        epilog=EXIT_CODES,
+    )
+    devices.add_argument("--caps", action="store_true", help="show what each device can do")
+    devices.set_defaults(run=list_devices)
+    return parser
+
+
+def _line(error: BaseException) -> str:
+    """One line for any error that is not a bug of ours."""
+    if isinstance(error, OSError) and not isinstance(error, AiodocadmaError) and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
+    return ". ".join(str(error).splitlines()) or type(error).__name__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run the command line.
+
+    Args:
+        argv: Arguments without the program's name; None for those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 wrong usage, 3 no usable device or library, 130 interrupted.
+
+    Source: aiodocadma.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        message, code = "interrupted", ExitCode.INTERRUPTED
+    except Exit as exit_:
+        message, code = _line(exit_.__cause__ or exit_), exit_.code
+    except BrokenPipeError as error:
+        if error.filename is None:  # our own stdout; the reader of it has gone and wants to hear no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.FAILED
+        message, code = _line(error), ExitCode.FAILED
+    except LibraryError as error:
+        message, code = _line(error), ExitCode.NO_DEVICE
+    except (AiodocadmaError, OSError, MemoryError) as error:
+        message, code = _line(error), ExitCode.FAILED
+    print(f"aiodocadma: {message}", file=sys.stderr)
+    return code

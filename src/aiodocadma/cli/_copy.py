@@ -1,0 +1,211 @@
+"""
+``aiodocadma copy``: a ring of blocks, each read, copied by the engine and written, all three at once.
+
+    free --(reader thread)--> filled --(DMA)--> (writer thread) --> free
+
+A block is a pair of maps: the reader fills the first, the engine copies it to the second, the writer empties that.
+Files are never mapped: kernels refuse to pin such pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from os import fstat
+from stat import S_ISREG
+from typing import Any
+
+import aiodocadma
+from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._files import File, Stop, Worker, open_source, open_target
+from aiodocadma.cli._progress import Progress, format_bytes, open_progress
+from aiodocadma.exceptions import AiodocadmaError
+
+
+@dataclass(slots=True)
+class Block:
+    """A pair of maps and what is on its way through them."""
+
+    source: aiodocadma.MemoryMap
+    destination: aiodocadma.MemoryMap
+    source_view: memoryview
+    destination_view: memoryview
+    length: int = 0
+    copied: Awaitable[int] | None = None
+
+
+async def _make_block(dma: aiodocadma.DMA, size: int, stack: AsyncExitStack) -> Block:
+    maps = []
+    for _ in range(2):
+        map_ = await dma.alloc(size)
+        stack.push_async_callback(map_.aclose)
+        view = memoryview(map_)
+        stack.callback(view.release)
+        maps.append((map_, view))
+    (source, source_view), (destination, destination_view) = maps
+    return Block(source, destination, source_view, destination_view)
+
+
+async def _transfer(
+    dma: aiodocadma.DMA,
+    source: File,
+    target: File,
+    args: argparse.Namespace,
+    stop: Stop,
+    progress: Progress,
+    digest: Any,
+) -> int:
+    """Move everything from source to target; digest, unless None, sees what was read. Returns the bytes moved."""
+    async with AsyncExitStack() as stack:
+        free: asyncio.Queue[Block] = asyncio.Queue()
+        filled: asyncio.Queue[Block | None] = asyncio.Queue()
+        blocks = [await _make_block(dma, args.block_size, stack) for _ in range(args.blocks)]
+        for block in blocks:
+            free.put_nowait(block)
+        reader, writer = Worker(), Worker()
+        # Unwound first to last: end the waits, then the threads, then the copies; then nothing uses the maps.
+        stack.push_async_callback(_settle, blocks)
+        stack.push_async_callback(writer.aclose)
+        stack.push_async_callback(reader.aclose)
+        stack.callback(stop.set)
+
+        def read(block: Block) -> int:
+            length = source.read(block.source_view)
+            if digest is not None:
+                with block.source_view[:length] as view:
+                    digest.update(view)
+            return length
+
+        async def fill() -> None:
+            while True:
+                block = await free.get()
+                block.length = await reader.run(read, block)
+                if not block.length:
+                    filled.put_nowait(None)
+                    return
+                block.copied = dma.copy(block.source[: block.length], block.destination[: block.length])
+                filled.put_nowait(block)
+
+        async def empty() -> int:
+            done = 0
+            while (block := await filled.get()) is not None:
+                assert block.copied is not None
+                await block.copied
+                block.copied = None
+                await writer.run(target.write, block.destination_view, block.length)
+                done += block.length
+                progress.update(done)
+                free.put_nowait(block)
+            return done
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fill())
+                emptied = tasks.create_task(empty())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return emptied.result()
+
+
+async def _settle(blocks: list[Block]) -> None:
+    """Withdraw the copies that nobody awaits any more and wait for the engine to let go of them."""
+    copies = [asyncio.ensure_future(block.copied) for block in blocks if block.copied is not None]
+    for copy in copies:
+        copy.cancel()
+    await asyncio.gather(*copies, return_exceptions=True)
+
+
+async def copy_file(args: argparse.Namespace) -> int:
+    """
+    Copy a file and report.
+
+    Args:
+        args: ``src``, ``dst``, ``verify``, ``json``, ``device``, ``library``, ``block_size``, ``blocks``.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Exit: With the code of what went wrong.
+        OSError: If a file cannot be opened, read or written.
+        AiodocadmaError: If the engine fails.
+
+    Cancellation: Leaves no half file; waits for the engine to let go.
+
+    Source: aiodocadma.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+
+    async with AsyncExitStack() as stack:
+        stop = Stop()
+        stack.callback(stop.close)
+        source = open_source(args.src, stop)
+        stack.callback(source.close)
+        target = await open_target(args.dst, source, stop)
+        stack.callback(target.close)
+        if args.verify and not target.regular:
+            raise Exit(ExitCode.USAGE, f"{args.dst}: --verify needs a regular file, which can be read back")
+        try:
+            dma = await stack.enter_async_context(aiodocadma.open_dma(args.device, library=args.library))
+        except AiodocadmaError as error:
+            raise Exit(ExitCode.NO_DEVICE) from error
+        info = fstat(source.fd)
+        progress = open_progress(info.st_size if S_ISREG(info.st_mode) and info.st_size else None)
+        digest = hashlib.sha256() if args.verify else None
+        start = time.perf_counter()
+        try:
+            done = await _transfer(dma, source, target.file, args, stop, progress, digest)
+        finally:
+            progress.close()
+        seconds = time.perf_counter() - start
+        if digest is not None:
+            read_back = hashlib.sha256()
+            worker = Worker()
+            stack.push_async_callback(worker.aclose)
+            await worker.run(target.read_back, read_back.update)
+            if read_back.digest() != digest.digest():
+                raise Exit(
+                    ExitCode.FAILED,
+                    f"{args.dst}: removed, SHA-256 {read_back.hexdigest()} is not the source's {digest.hexdigest()}",
+                )
+        target.commit()
+        _report(args, dma.device, done, seconds, digest)
+    return ExitCode.DONE
+
+
+def _report(args: argparse.Namespace, device: aiodocadma.DeviceInfo, done: int, seconds: float, digest: Any) -> None:
+    rate = done / seconds if seconds else 0.0
+    if args.json:
+        record = {
+            "src": args.src,
+            "dst": args.dst,
+            "bytes": done,
+            "seconds": seconds,
+            "bytes_per_second": rate,
+            "block_size": args.block_size,
+            "blocks": args.blocks,
+            "sha256": digest and digest.hexdigest(),
+            "verified": digest is not None,
+            "device": device.pci_address,
+            "library": device.library,
+            "emulated": device.emulated,
+        }
+        print(json.dumps(record))
+        return
+    where = f"the emulator's {device.ibdev_name}" if device.emulated else device.ibdev_name
+    verified = ", verified" if digest else ""
+    print(
+        f"{args.dst}: {format_bytes(done)} in {seconds:.2f} s ({format_bytes(rate)}/s) on {where}{verified}",
+        file=sys.stderr,
+    )

@@ -1,0 +1,256 @@
+"""
+Files for ``aiodocadma copy``: blocking calls in threads that never keep the process alive, and a target that appears
+whole or not at all.
+
+A thread never blocks inside a read or a write of a map's memory: it waits in ``poll``, together with an eventfd that
+ends the wait, and then makes a call that does not block. So when a copy is given up, the maps can be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import queue
+import secrets
+import select
+import stat
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread for blocking calls, one after another; a daemon, so that a stuck call does not block the exit."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._ended = self._loop.create_future()
+        threading.Thread(target=self._run, name="aiodocadma-file", daemon=True).start()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """
+        Call a function in the thread.
+
+        Cancellation: Returns at once; the call goes on. ``aclose()`` waits for it.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def call() -> None:
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                self._post(future, future.set_exception, error)
+            else:
+                self._post(future, future.set_result, result)
+
+        self._calls.put(call)
+        return await future
+
+    def end(self) -> None:
+        """End the thread after the calls made; nobody waits."""
+        self._calls.put(None)
+
+    async def aclose(self) -> None:
+        """Wait for the calls made, then end the thread."""
+        self.end()
+        await self._ended
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+        self._post(self._ended, self._ended.set_result, None)
+
+    def _post(self, future: asyncio.Future[Any], settle: Callable[[Any], None], value: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            self._loop.call_soon_threadsafe(lambda: None if future.done() else settle(value))
+
+
+class Stop:
+    """An eventfd that ends every wait of this module, from then on."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def set(self) -> None:
+        """End the waits."""
+        os.eventfd_write(self._fd, 1)
+
+    def close(self) -> None:
+        """Give the eventfd back; no wait may be under way."""
+        os.close(self._fd)
+
+    def wait(self, fd: int, events: int) -> None:
+        """Wait until fd is ready, or raise InterruptedError if told to stop."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(fd, events)
+        if any(ready == self._fd for ready, _ in poll.poll()):
+            raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+
+
+class File:
+    """
+    An open file with its path, which every error names.
+
+    Args:
+        fd: Non-blocking where that means anything; owned from here on.
+        path: For messages.
+        stop: Ends the waits.
+    """
+
+    def __init__(self, fd: int, path: str, stop: Stop) -> None:
+        self.fd = fd
+        self.path = path
+        self._stop = stop
+
+    def close(self) -> None:
+        """Close it, once."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def read(self, view: memoryview) -> int:
+        """Read what there is, up to the size of view; 0 at the end."""
+        return self._retry(select.POLLIN, os.readv, self.fd, [view])
+
+    def write(self, view: memoryview, length: int) -> None:
+        """Write the first length bytes of view; it holds on to no part of view, also when it fails."""
+        done = 0
+        while done < length:
+            with view[done:length] as rest:
+                done += self._retry(select.POLLOUT, os.write, self.fd, rest)
+
+    def _retry(self, events: int, call: Callable[P, int], *args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            while True:
+                self._stop.wait(self.fd, events)
+                with contextlib.suppress(BlockingIOError):
+                    return call(*args, **kwargs)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+
+def open_source(path: str, stop: Stop) -> File:
+    """Open a file to read; a FIFO that nobody writes yet does not block."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    source = File(fd, path, stop)
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        source.close()
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return source
+
+
+class Target:
+    """
+    Where the copy goes: a temporary file until ``commit()``, or a FIFO or device in place.
+
+    Args:
+        file: The open file.
+        temporary: The name it has until commit, or None if it is written in place.
+        path: The name it gets.
+        mode: The permission bits it gets at commit, or None if it has them.
+    """
+
+    def __init__(self, file: File, temporary: str | None, path: str, mode: int | None) -> None:
+        self.file = file
+        self.regular = temporary is not None
+        self._temporary = temporary
+        self._path = path
+        self._mode = mode
+
+    def read_back(self, update: Callable[[bytes], object]) -> None:
+        """Write everything to disk, drop what the page cache holds, and feed the file to update; for a thread."""
+        os.fsync(self.file.fd)
+        os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(self.file.fd, 0, os.SEEK_SET)
+        with open(self.file.fd, "rb", closefd=False) as reader:
+            while block := reader.read(1 << 20):
+                update(block)
+
+    def commit(self) -> None:
+        """Give the file its mode and its name."""
+        if self._temporary is not None:
+            if self._mode is not None:
+                os.fchmod(self.file.fd, self._mode)
+            self.file.close()  # some file systems report a full disk only here
+            os.rename(self._temporary, self._path)
+            self._temporary = None
+        else:
+            self.file.close()
+
+    def close(self) -> None:
+        """Without a commit before: remove the temporary file."""
+        self.file.close()
+        if self._temporary is not None:
+            os.unlink(self._temporary)
+            self._temporary = None
+
+
+async def open_target(path: str, source: File, stop: Stop) -> Target:
+    """
+    Open where to write.
+
+    Args:
+        path: As the user gave it; a folder gets a file of the source's name; a symbolic link is followed.
+        source: What will be copied; the new file takes its permissions from it as ``cp`` does.
+        stop: Ends the waits.
+
+    Raises:
+        OSError: If it cannot be written, or is the source itself.
+
+    Cancellation: Leaves no file behind.
+    """
+    info = os.fstat(source.fd)
+    real, now = _locate(path, info, os.path.basename(source.path))
+    if now is None or stat.S_ISREG(now.st_mode):
+        return _create(path, real, info, now, stop)
+    # Opening a FIFO blocks until somebody reads it; if we are cancelled first, the thread stays behind.
+    opener = Worker()
+    try:
+        fd = await opener.run(os.open, real, os.O_WRONLY | os.O_CLOEXEC)
+    finally:
+        opener.end()
+    os.set_blocking(fd, False)
+    return Target(File(fd, path, stop), None, real, None)
+
+
+def _locate(path: str, source: os.stat_result, name: str) -> tuple[str, os.stat_result | None]:
+    """Find what path means: the path to write and what is there now, if anything."""
+    if os.path.isdir(path):
+        path = os.path.join(path, name)
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return os.path.realpath(path), None
+    if os.path.samestat(now, source):
+        raise OSError(errno.EINVAL, "source and destination are the same file", path)
+    if stat.S_ISDIR(now.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(now.st_mode):
+        return path, now  # not its real path: that of /dev/stdout is no file when stdout is a pipe
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return os.path.realpath(path), now
+
+
+def _create(path: str, real: str, source: os.stat_result, now: os.stat_result | None, stop: Stop) -> Target:
+    """Make the temporary file; as with cp, a new file gets the source's mode less umask, an old one keeps its own."""
+    temporary = os.path.join(os.path.dirname(real), f".aiodocadma-{secrets.token_hex(8)}")
+    mode = source.st_mode & 0o777 if now is None else 0o600
+    try:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except OSError as error:
+        error.filename = path
+        raise
+    if now is None:
+        return Target(File(fd, path, stop), temporary, real, None)
+    with contextlib.suppress(PermissionError):
+        os.fchown(fd, now.st_uid, now.st_gid)
+    return Target(File(fd, path, stop), temporary, real, stat.S_IMODE(now.st_mode))

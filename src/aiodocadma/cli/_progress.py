@@ -1,0 +1,72 @@
+"""The progress bar of ``aiodocadma copy``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What a bar does."""
+
+    def update(self, done: int) -> None:
+        """Show how many bytes are done; called after every block."""
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+
+
+class NoProgress:
+    """For a stderr that is not a terminal."""
+
+    def update(self, done: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class PlainProgress:
+    """
+    A line that rewrites itself, for terminals without rich.
+
+    Args:
+        total: Bytes to come, or None if nobody knows.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._shown = 0.0
+
+    def update(self, done: int) -> None:
+        """Show how many bytes are done, at most ten times a second."""
+        now = time.monotonic()
+        if now - self._shown >= 0.1:
+            self._shown = now
+            part = f" of {format_bytes(self._total)}, {100 * done // self._total} %" if self._total else ""
+            print(f"\r{format_bytes(done)}{part}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def open_progress(total: int | None) -> Progress:
+    """Choose the bar: rich's, a plain one, or none when stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return NoProgress()
+    try:
+        from aiodocadma.cli._rich import RichProgress
+    except ImportError:
+        return PlainProgress(total)
+    return RichProgress(total)
+
+
+def format_bytes(count: float) -> str:
+    """Format a number of bytes for people: 7 B, 1.5 MB (powers of 1000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

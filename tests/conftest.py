@@ -1,0 +1,72 @@
+"""What every test gets: both event loops, the invariants after each test, and no silent skips in CI."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvloop
+
+# Reasons for which a test may be skipped on a machine where CI runs. Everything else it must be able to run.
+ALLOWED_SKIPS = ("no BlueField", "no system DOCA")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run every async test on asyncio and on uvloop; ``@pytest.mark.asyncio(loop_factories=[...])`` selects."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if os.environ.get("AIODOCADMA_FAIL_ON_SKIP") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(allowed in reason for allowed in ALLOWED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\n(a skip that is not allowed here: see ALLOWED_SKIPS in tests/conftest.py)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Turn a skip that this machine could run into a failure, when AIODOCADMA_FAIL_ON_SKIP is set."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """The same for a module that skips itself."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+class _Errors(logging.Handler):
+    """Collects what a loop's exception handler logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        self.messages.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def invariants() -> Iterator[None]:
+    """
+    Check after every test what must hold after every test.
+
+    This is the place for: no task in flight, inventory full, no fd and no thread leaked.
+    """
+    errors = _Errors()
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(errors)
+    yield
+    logger.removeHandler(errors)
+    assert not errors.messages, f"the event loop saw an exception: {errors.messages}"
