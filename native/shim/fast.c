@@ -90,8 +90,8 @@ struct channel {
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
 	uint8_t turn_due;	/* a turn would have work besides copies: a map was retired */
-	uint32_t inline_copies; /* since the last turn */
-	uint64_t inline_bytes;
+	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
+	uint64_t inline_bytes;	/* since the last turn */
 	uint64_t started;     /* copies the native channel has, or has on its done list */
 	uint64_t num_pending; /* futures on the pending list */
 	struct link pending;
@@ -834,6 +834,7 @@ channel_take(struct channel *self)
 static void
 channel_defer(struct channel *self, struct future *future)
 {
+	self->inline_copies = 0;
 	Py_INCREF((PyObject *)future);
 	pending_add(self, future);
 	future->copy.next = NULL;
