@@ -389,7 +389,7 @@ call_soon_anywhere(struct channel *self, PyObject *args)
 	if (here < 0) {
 		PyErr_Clear();
 	}
-	if (args == NULL || self->call_soon == NULL) {
+	if (args == NULL) {
 		PyErr_SetString(PyExc_RuntimeError, "the channel is detached");
 		return -1;
 	}
@@ -2681,6 +2681,9 @@ channel_detach(PyObject *object, PyObject *unused)
 	channel_resolve(self, list, &fatal);
 	channel_close_cohort(self, &fatal);
 	channel_tell_idle(self, &fatal);
+	/* Bound methods: without them a dropped channel goes at once. call_soon stays for the futures. */
+	Py_CLEAR(self->turn_args);
+	Py_CLEAR(self->settle_args);
 	return none_unless(fatal);
 }
 
@@ -3106,8 +3109,7 @@ channel_clear(PyObject *object)
 {
 	struct channel *self = (struct channel *)object;
 
-	/* The loop stays, it breaks its cycles itself: futures may still ask for it. */
-	Py_CLEAR(self->call_soon);
+	/* The loop and its call_soon stay: futures may still ask for them, and the loop breaks its cycles itself. */
 	Py_CLEAR(self->turn_args);
 	Py_CLEAR(self->settle_args);
 	Py_CLEAR(self->holder);
@@ -3127,6 +3129,7 @@ channel_dealloc(PyObject *object)
 		PyMem_Free(self->cohort);
 	}
 	channel_clear(object);
+	Py_XDECREF(self->call_soon);
 	Py_XDECREF(self->loop_keyword);
 	Py_XDECREF(self->loop);
 	release(object);

@@ -133,9 +133,7 @@ class ModelFuture(Generic[T]):
         self._unseen = False
         return self._error
 
-    def add_done_callback(
-        self, fn: Callable[[Any], object], *, context: contextvars.Context | None = None
-    ) -> None:
+    def add_done_callback(self, fn: Callable[[Any], object], *, context: contextvars.Context | None = None) -> None:
         """Have ``fn(self)`` called by the loop at the end."""
         context = context if context is not None else contextvars.copy_context()
         if self.done():

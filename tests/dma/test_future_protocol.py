@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import uvloop
 
@@ -111,13 +112,13 @@ def copies(request: pytest.FixtureRequest) -> Any:
 def on_every_loop(test: Callable[[Case], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Make a test of a coroutine function that takes a Case."""
 
-    @pytest.mark.parametrize("loop_kind", sorted(LOOPS))
     def runs(copies: Any, loop_kind: str) -> None:
         run(test, copies, loop_kind)
 
     runs.__name__ = test.__name__
     runs.__doc__ = test.__doc__
-    return runs
+    marked: Callable[..., None] = pytest.mark.parametrize("loop_kind", sorted(LOOPS))(runs)
+    return marked
 
 
 # ---- the protocol ----
@@ -496,9 +497,7 @@ async def test_eager_tasks(case: Case) -> None:
     loop = asyncio.get_running_loop()
     done, pending, cancelled = case.start_many(3)
     case.finish(done)
-    tasks = [
-        asyncio.Task(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)
-    ]
+    tasks = [asyncio.Task(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
     assert tasks[0].done()
     tasks[2].cancel()
     case.finish_later([pending, cancelled])
@@ -638,7 +637,7 @@ async def test_throw_with_three_arguments(case: Case) -> None:
     it = iter(future)
     next(it)
     try:
-        raise asyncio.CancelledError("x")  # noqa: TRY301
+        raise asyncio.CancelledError("x")
     except asyncio.CancelledError as error:
         thrown = error
     with warnings.catch_warnings():
@@ -758,13 +757,17 @@ async def test_wait_for_timed_out_then_cancelled(case: Case) -> None:
 async def test_task_group_that_fails(case: Case) -> None:
     """A group whose body raises cancels its tasks and is left when the engine has let go."""
     futures = case.start_many(3)
-    with pytest.raises(ExceptionGroup):
+
+    async def fails() -> None:
         async with asyncio.TaskGroup() as group:
             for future in futures:
                 group.create_task(wait_for_it(future))
             await turns(1)
             case.finish_later(futures)
             raise Failed
+
+    with pytest.raises(ExceptionGroup):
+        await fails()
     assert case.held == []
 
 
@@ -834,7 +837,7 @@ async def test_anyio_scope_waits_without_a_busy_loop(case: Case) -> None:
     assert scope.cancelled_caught
     assert case.held == []
     assert counted.throws == 1
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
 
 
 @on_every_loop
@@ -849,7 +852,7 @@ async def test_anyio_task_group(case: Case) -> None:
             await future
         finally:
             try:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             except asyncio.CancelledError:
                 after.append("cancelled")
                 raise
