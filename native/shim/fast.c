@@ -2347,6 +2347,49 @@ channel_schedule_for(struct channel *self, struct future *future)
 	return -1;
 }
 
+/* Return the future of a copy of nothing: done, unless others are due a turn of the loop. Steals it. */
+static PyObject *
+channel_finish_empty(struct channel *self, struct future *future)
+{
+	if (++self->inline_copies < INLINE_COPIES) {
+		future->state = FUTURE_RESULT;
+		return (PyObject *)future;
+	}
+	channel_defer(self, future);
+	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+		Py_DECREF((PyObject *)future);
+		return NULL;
+	}
+	return (PyObject *)future;
+}
+
+PyDoc_STRVAR(channel_empty_doc,
+"_empty($self, tag, /)\n"
+"--\n"
+"\n"
+"The future of a copy of zero bytes, which needs no engine.\n"
+"\n"
+"Args:\n"
+"    tag: As for copy().\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture of 0.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_empty(PyObject *object, PyObject *tag)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (channel_check(self) < 0) {
+		return NULL;
+	}
+	future = future_new(self, 0, tag != Py_None ? tag : NULL);
+	return future == NULL ? NULL : channel_finish_empty(self, future);
+}
+
 PyDoc_STRVAR(channel_copy_doc,
 "copy($self, src, dst, /, *, tag=None)\n"
 "--\n"
@@ -2418,12 +2461,7 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 		goto refused;
 	}
 	if (length == 0) {
-		if (++self->inline_copies < INLINE_COPIES) {
-			future->state = FUTURE_RESULT;
-			return (PyObject *)future;
-		}
-		channel_defer(self, future);
-		goto pending;
+		return channel_finish_empty(self, future);
 	}
 	future_init_copy(future, src, dst);
 	adma_channel_start(self->native, &future->copy);
@@ -2444,7 +2482,8 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 			}
 			future_end(future, FUTURE_FAILED, &fatal);
 		}
-		if (self->turn_due && schedule(self) < 0) {
+		/* A fault stops the context: the turn begins the restart. */
+		if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
 			goto refused;
 		}
 		return (PyObject *)future;
@@ -3143,6 +3182,7 @@ PyDoc_STRVAR(channel_doc,
 
 static PyMethodDef channel_methods[] = {
 	{"copy", METHOD(channel_copy), METH_FASTCALL | METH_KEYWORDS, channel_copy_doc},
+	{"_empty", channel_empty, METH_O, channel_empty_doc},
 	{"_turn", channel_turn, METH_NOARGS, channel_turn_doc},
 	{"_readable", channel_readable, METH_NOARGS, channel_readable_doc},
 	{"_settle", channel_settle, METH_NOARGS, channel_settle_doc},

@@ -565,7 +565,7 @@ class DMA(Channel):
         if self._native.status().state >= _native.PARKED:
             self._on_parked()
         else:
-            self._schedule()
+            self._wake()
 
     def _lose(self, exception: BaseException) -> None:
         """No context could be made: what waits ends now, what comes is refused."""
@@ -636,7 +636,9 @@ class DMA(Channel):
     def _closed(self, failures: list[_native.Failure] | None, exception: BaseException | None) -> None:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
-        self._on_idle()
+        self._detach()
+        if exception is None and not failures:
+            self._native.free()
         closing = cast("asyncio.Future[None]", self._closing)
         if closing.done():
             return
@@ -672,6 +674,7 @@ class DMA(Channel):
         self._native_closed = True
         warnings.warn(f"unclosed {self._device_info.name} DMA; use 'async with open_dma()'", ResourceWarning, source=self)
         abandon = functools.partial(_finalize, native, self._native_device)
+        self._detach()
         if self._loop.is_closed():
             abandon()
         elif threading.get_ident() == self._thread:
@@ -708,6 +711,7 @@ def _wake(dma: ref[DMA]) -> None:
 
 def _finalize(native: _native.NativeChannel, native_device: _native.NativeDevice) -> None:
     if native.finalize(FINALIZE_TIMEOUT):
+        native.free()
         native_device.close()
 
 

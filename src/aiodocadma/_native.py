@@ -237,10 +237,12 @@ class NativeDevice:
 
 
 class NativeChannel:
-    """The calls on a channel that are not hot; the ``Channel`` it is attached to frees the struct."""
+    """The calls on a channel that are not hot."""
+
+    _last: tuple[ChannelStatus, dict[str, int], Caps]
 
     def __init__(self, channel: Any) -> None:
-        self._channel = channel
+        self._channel: Any = channel
         self.address = int(ffi.cast("uintptr_t", channel))
         self.fd = int(lib.adma_channel_fd(channel))
 
@@ -270,12 +272,20 @@ class NativeChannel:
         """Progress for at most ``timeout`` seconds, then close; False if something had to be leaked."""
         return bool(lib.adma_channel_finalize(self._channel, int(timeout * 1e9)))
 
+    def free(self) -> None:
+        """Free the struct of a closed channel; what it counted stays readable."""
+        self._last = (self.status(), self.counters(), self.caps())
+        channel, self._channel = self._channel, None
+        lib.adma_channel_free(channel)
+
     def adopt(self, map_address: int) -> None:
         """Take note of a map, so that closing unregisters it."""
         lib.adma_channel_adopt(self._channel, ffi.cast("struct adma_mmap *", map_address))
 
     def status(self) -> ChannelStatus:
         """A snapshot."""
+        if self._channel is None:
+            return self._last[0]
         status = ffi.new("struct adma_channel_status *")
         lib.adma_channel_get_status(self._channel, status)
         return ChannelStatus(
@@ -293,12 +303,16 @@ class NativeChannel:
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""
+        if self._channel is None:
+            return self._last[1]
         counters = ffi.new("struct adma_counters *")
         lib.adma_channel_get_counters(self._channel, counters)
         return {name: int(getattr(counters, name)) for name in COUNTER_NAMES}
 
     def caps(self) -> Caps:
         """What the device answered when the context was made last."""
+        if self._channel is None:
+            return self._last[2]
         caps = ffi.new("struct adma_caps *")
         lib.adma_channel_get_caps(self._channel, caps)
         return _caps(caps)
