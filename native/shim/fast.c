@@ -89,6 +89,7 @@ struct channel {
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
+	uint8_t orphaned;	/* the loop was closed: pending futures are the garbage collector's to see */
 	uint8_t turn_due;	/* a turn would have work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
@@ -2717,6 +2718,7 @@ channel_detach(PyObject *object, PyObject *unused)
 	}
 	list = channel_take(self);
 	self->native = NULL;
+	self->orphaned = 0; /* what has not ended by now never will, and must never be collected */
 	channel_resolve(self, list, &fatal);
 	channel_close_cohort(self, &fatal);
 	channel_tell_idle(self, &fatal);
@@ -2901,6 +2903,22 @@ channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		replace(&future->error, Py_NewRef(args[1]));
 	}
 	return channel_conclude_reserved(self, future);
+}
+
+PyDoc_STRVAR(channel_orphan_doc,
+"_orphan($self, /)\n"
+"--\n"
+"\n"
+"The loop was closed: pending copies no longer keep the channel alive, so that it can be collected and finalised.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_orphan(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	((struct channel *)object)->orphaned = 1;
+	Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(channel_futures_doc,
@@ -3140,6 +3158,21 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 		/* 3.11's holder is no container, but has a reference to the loop; only ours keeps that one alive. */
 		Py_VISIT(self->loop);
 	}
+	if (self->orphaned) {
+		/* Nobody will ever collect these copies: they no longer keep the channel from being finalised. */
+		for (struct link *link = self->pending.next; link != &self->pending; link = link->next) {
+			struct future *future = future_of_link(link);
+
+			if (!future->reserved) {
+				Py_VISIT(future);
+			}
+		}
+		if (self->cohort != NULL) {
+			for (struct future *held = self->cohort->first; held != NULL; held = held->held_next) {
+				Py_VISIT(held);
+			}
+		}
+	}
 	return 0;
 }
 
@@ -3191,6 +3224,7 @@ static PyMethodDef channel_methods[] = {
 	{"_reserve", METHOD(channel_reserve), METH_FASTCALL, channel_reserve_doc},
 	{"_start", METHOD(channel_start), METH_FASTCALL, channel_start_doc},
 	{"_fail", METHOD(channel_fail), METH_FASTCALL, channel_fail_doc},
+	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
 	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
 	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
 	{"_cancel_all", channel_cancel_all, METH_NOARGS, channel_cancel_all_doc},

@@ -61,6 +61,9 @@ GRAVEYARD_MAPS: Final = 1024  # or be this many
 TURN_BUDGET: Final = 0.0004  # seconds the pump may hold the loop
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
 
+# Calls whose failure leaves something that uses the device.
+DEVICE_USERS: Final = frozenset({"doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
+
 OnFlush = Literal["replay", "fail"]
 
 
@@ -179,7 +182,7 @@ class DMA(Channel):
         self._capabilities = Capabilities._from_native(channel.caps())
         self._attach(channel.address, loop)
         try:
-            loop.add_reader(channel.fd, _wake, ref(self))
+            loop.add_reader(channel.fd, _Reader(self, loop))
         except BaseException:
             self._native_closed = True
             channel.close()
@@ -629,8 +632,9 @@ class DMA(Channel):
     def _close_native(self) -> list[_native.Failure]:
         with self._lock:
             failures = self._native.close()
-            if not failures and (code := self._native_device.close()):
-                failures = [_native.Failure(code, "doca_dev_close", "stop")]
+            # What could not be destroyed keeps the device open: closing it then would only fail, too.
+            if DEVICE_USERS.isdisjoint(failure.call for failure in failures) and (code := self._native_device.close()):
+                failures.append(_native.Failure(code, "doca_dev_close", "stop"))
             return failures
 
     def _closed(self, failures: list[_native.Failure] | None, exception: BaseException | None) -> None:
@@ -640,7 +644,10 @@ class DMA(Channel):
         if exception is None and not failures:
             self._native.free()
         closing = cast("asyncio.Future[None]", self._closing)
-        if closing.done():
+        if closing.done():  # timed out, and done after all
+            closing.exception()
+            self._closing = self._loop.create_future()
+            self._closing.set_result(None)
             return
         if exception is None and failures:
             errors = [self._library.error(failure, device=self._device_info.name) for failure in failures]
@@ -703,10 +710,28 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return asyncio._get_running_loop()
 
 
-def _wake(dma: ref[DMA]) -> None:
-    """The loop's reader: weak, so that a DMA nobody holds and with nothing in flight can be collected."""
-    if (alive := dma()) is not None:
-        alive._readable()
+class _Reader:
+    """
+    The loop's reader of the notification fd.
+
+    Weak, so that a DMA nobody holds and with nothing in flight can be collected. The loop drops it when it is closed,
+    and that is how a DMA learns of it: copies still pending then will never be collected by a turn, so they must not
+    keep the DMA from its finaliser.
+    """
+
+    __slots__ = ("_dma", "_loop")
+
+    def __init__(self, dma: DMA, loop: asyncio.AbstractEventLoop) -> None:
+        self._dma = ref(dma)
+        self._loop = loop
+
+    def __call__(self) -> None:
+        if (dma := self._dma()) is not None:
+            dma._readable()
+
+    def __del__(self) -> None:
+        if (dma := self._dma()) is not None and self._loop.is_closed():
+            dma._orphan()
 
 
 def _finalize(native: _native.NativeChannel, native_device: _native.NativeDevice) -> None:
