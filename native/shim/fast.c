@@ -2391,8 +2391,42 @@ channel_empty(PyObject *object, PyObject *tag)
 	return future == NULL ? NULL : channel_finish_empty(self, future);
 }
 
+/* The arguments of copy(): src and dst by position or by name, tag by name. 0, or -1 with the error raised. */
+static int
+copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyObject **given)
+{
+	static const char *const keywords[] = {"src", "dst", "tag"};
+	Py_ssize_t num_names = names == NULL ? 0 : PyTuple_Size(names);
+
+	if (num_args > 2) {
+		return wrong_number("copy", "2 positional arguments", num_args);
+	}
+	for (Py_ssize_t i = 0; i < num_args; i++) {
+		given[i] = args[i];
+	}
+	for (Py_ssize_t i = 0; i < num_names; i++) {
+		PyObject *name = PyTuple_GetItem(names, i);
+		size_t k = 0;
+
+		while (k < 3 && PyUnicode_CompareWithASCIIString(name, keywords[k]) != 0) {
+			k++;
+		}
+		if (k == 3 || given[k] != NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() got %s argument %R",
+				     k == 3 ? "an unexpected keyword" : "more than one value for", name);
+			return -1;
+		}
+		given[k] = args[num_args + i];
+	}
+	if (given[0] == NULL || given[1] == NULL) {
+		PyErr_Format(PyExc_TypeError, "copy() is missing the argument '%s'", keywords[given[0] != NULL]);
+		return -1;
+	}
+	return 0;
+}
+
 PyDoc_STRVAR(channel_copy_doc,
-"copy($self, src, dst, /, *, tag=None)\n"
+"copy($self, src, dst, *, tag=None)\n"
 "--\n"
 "\n"
 "Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
@@ -2427,28 +2461,26 @@ static PyObject *
 channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
 {
 	struct channel *self = (struct channel *)object;
+	PyObject *given[3] = {NULL, NULL, NULL}; /* src, dst, tag; borrowed */
 	struct buffer *src, *dst;
 	struct future *future;
-	PyObject *tag = NULL;
+	PyObject *tag;
 	PyObject *fatal = NULL;
 	uint64_t length;
 
-	if (num_args != 2) {
-		wrong_number("copy", "exactly 2 positional arguments", num_args);
+	if (copy_arguments(args, num_args, names, given) < 0) {
 		return NULL;
 	}
-	if (names != NULL && take_keyword("copy", args, num_args, names, "tag", &tag) < 0) {
-		return NULL;
-	}
-	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
-		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
+	tag = given[2];
+	if (!PyObject_TypeCheck(given[0], buffer_type) || !PyObject_TypeCheck(given[1], buffer_type)) {
+		return PyObject_CallMethod(object, "_copy_objects", "OOO", given[0], given[1],
 					   tag != NULL ? tag : Py_None);
 	}
 	if (tag == Py_None) {
 		tag = NULL;
 	}
-	src = (struct buffer *)args[0];
-	dst = (struct buffer *)args[1];
+	src = (struct buffer *)given[0];
+	dst = (struct buffer *)given[1];
 	length = src->length;
 	if (channel_check(self) < 0) {
 		return NULL;

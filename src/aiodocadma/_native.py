@@ -40,6 +40,11 @@ ACCESS_LOCAL_READ_ONLY: Final = 0
 ACCESS_LOCAL_READ_WRITE: Final = 1
 
 _PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
+_COPY_CALLS: Final[dict[Phase, str]] = {
+    "alloc": "doca_dma_task_memcpy_alloc_init",
+    "submit": "doca_task_submit",
+    "complete": "doca_task_get_status",
+}
 _MAX_CLOSE_FAILURES: Final = 8
 _ERROR_BYTES: Final = 1024
 
@@ -112,6 +117,11 @@ def _text(pointer: Any) -> str:
 
 def _failure(failure: Any) -> Failure:
     return Failure(int(failure.code), _text(failure.call), _PHASES[failure.phase])
+
+
+def copy_failure(code: int, phase: int) -> Failure:
+    """The failure that a copy ended with, as the channel recorded it."""
+    return Failure(code, _COPY_CALLS.get(_PHASES[phase], "doca_task_submit"), _PHASES[phase])
 
 
 def _caps(caps: Any) -> Caps:
@@ -219,7 +229,14 @@ class NativeDevice:
         return int(ffi.cast("uintptr_t", out[0]))
 
     def open_channel(
-        self, *, num_tasks: int, window: int, graveyard_bytes: int, graveyard_maps: int, turn_budget: float, replay: bool
+        self,
+        *,
+        num_tasks: int,
+        window: int,
+        graveyard_bytes: int,
+        graveyard_maps: int,
+        turn_budget: float,
+        replay: bool,
     ) -> NativeChannel:
         """Open a channel; raises Failure. May reach firmware. ``turn_budget`` in seconds, 0 for none."""
         config = ffi.new("struct adma_channel_config *")

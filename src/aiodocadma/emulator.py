@@ -196,7 +196,10 @@ def add_device(name: str, **keys: object) -> None:
 
     Source: ``docaemu_configure``.
     """
-    configure(f"device {name} " + " ".join(f"{key}={value:d}" if isinstance(value, bool) else f"{key}={value}" for key, value in keys.items()))
+    configure(
+        f"device {name} "
+        + " ".join(f"{key}={value:d}" if isinstance(value, bool) else f"{key}={value}" for key, value in keys.items())
+    )
 
 
 def inject(*faults: Fault) -> None:

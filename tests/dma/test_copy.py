@@ -192,6 +192,21 @@ async def test_the_tag_comes_back(dma: DMA) -> None:
     await future
 
 
+async def test_arguments_by_name(dma: DMA) -> None:
+    assert await dma.copy(dst=(dst := bytearray(3)), src=b"abc") == 3
+    assert dst == b"abc"
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+        ((), {}, "'src'"),
+        ((b"a",), {}, "'dst'"),
+        ((b"a", dst, dst), {}, "3 given"),
+        ((b"a", dst), {"src": b"a"}, "'src'"),
+        ((b"a", dst), {"length": 1}, "'length'"),
+    ]
+    for args, kwargs, text in wrong:
+        with pytest.raises(TypeError, match=text):
+            dma.copy(*args, **kwargs)
+
+
 async def test_bytes_done_counts_segments(held_dma: DMA) -> None:
     async with await held_dma.alloc(5 * 2**21) as src, await held_dma.alloc(5 * 2**21) as dst:
         future = held_dma.copy(src, dst)

@@ -21,7 +21,9 @@ def nm(path: str, *options: str) -> str:
 def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
     """And in the right version node: what is required is stable in DOCA, what is optional is experimental."""
     exported = dict(
-        line.split()[-1].split("@@") for line in nm(_library.emulator_path(), "-D", "--defined-only").splitlines() if "@@" in line
+        line.split()[-1].split("@@")
+        for line in nm(_library.emulator_path(), "-D", "--defined-only").splitlines()
+        if "@@" in line
     )
     assert {exported.get(name) for _, name in symbols("REQUIRED")} == {"DOCA_2"}
     assert {exported.get(name) for _, name in symbols("OPTIONAL")} == {"EXPERIMENTAL"}
@@ -64,15 +66,16 @@ def test_no_size_is_written_into_the_client() -> None:
         ("_native.py", "1024"): "room for the dynamic linker's message",
         ("_native.py", "1e9"): "nanoseconds",
         ("_dma.py", "256 * 1024"): "QUICK_PIN_BYTES: a policy of registration",
-        ("_dma.py", "64 * 1024 * 1024"): "GRAVEYARD_BYTES: a policy of registration",
-        ("_dma.py", "1024"): "GRAVEYARD_MAPS: a policy of registration",
+        ("_engine.py", "64 * 1024 * 1024"): "GRAVEYARD_BYTES: a policy of registration",
+        ("_engine.py", "1024"): "GRAVEYARD_MAPS: a policy of registration",
         ("context.c", "5 * 1000000000LL"): "a timeout",
         ("context.c", "1000000"): "nanoseconds",
         ("channel_impl.h", "1000000000LL"): "nanoseconds",
         ("fast.c", "UINT64_C(8) << 20"): "INLINE_BYTES: fairness of the loop",
     }
     literal = re.compile(
-        r"(?:UINT64_C\(\d+\) << \d+|\d+(?: \* \d+)* \* \d+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b|\d+ ?<< ?\d+|\b\d+e\d+)"
+        r"UINT64_C\(\d+\) << \d+|\d+(?: \* \d+)* \* \d+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b"
+        r"|\d+ ?<< ?\d+|\b\d+e\d+"
     )
     files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *PACKAGE.glob("_*.py")]
     found = set()
