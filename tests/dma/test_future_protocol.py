@@ -494,10 +494,11 @@ def test_run_until_complete(copies: Any, loop_kind: str) -> None:
 @on_every_loop
 async def test_eager_tasks(case: Case) -> None:
     """An eager task's first step runs before it is a task; done and pending copies both work there."""
+    eager: Any = asyncio.Task
     loop = asyncio.get_running_loop()
     done, pending, cancelled = case.start_many(3)
     case.finish(done)
-    tasks = [asyncio.Task(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
+    tasks = [eager(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
     assert tasks[0].done()
     tasks[2].cancel()
     case.finish_later([pending, cancelled])
