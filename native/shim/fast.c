@@ -102,7 +102,7 @@ struct channel {
 
 struct buffer {
 	PyObject_HEAD
-	struct buffer *base;	 /* the object that owns the map; self (not counted) if it is this one; NULL if unattached */
+	struct buffer *base;	 /* who owns the map: self (not counted), or held; NULL if unattached */
 	struct channel *channel; /* NULL if unattached */
 	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
 	char *addr;
@@ -169,6 +169,7 @@ static PyObject *name_call_soon;
 static PyObject *name_context;
 static PyObject *name_running_loop;
 static PyObject *name_set_result;
+static PyObject *name_value;
 
 static struct future *free_futures[FREE_FUTURES];
 static unsigned num_free_futures;
@@ -343,8 +344,8 @@ take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObj
  * Does the channel's loop run in this thread? 1 yes, 0 no, -1 error.
  *
  * asyncio keeps the running loop in the thread's dict: 3.12 and 3.13 the loop, 3.11 a holder made by each run of a
- * loop. asyncio._get_running_loop() would do, but asks for the process id each time on 3.11 (a system call), so a holder
- * it vouched for is remembered. Elsewhere (3.14 keeps the loop in the thread state) it is asked every time.
+ * loop. asyncio._get_running_loop() would do, but makes a system call each time on 3.11 (it asks for the process id), so
+ * a holder it vouched for is remembered. Elsewhere (3.14 keeps the loop in the thread state) it is asked every time.
  */
 static int
 is_on_loop(struct channel *self)
@@ -429,7 +430,7 @@ schedule(struct channel *self)
 	return 0;
 }
 
-/* Have a turn run soon; for any thread, and for where an error could not be raised: a loop that is closed runs nothing. */
+/* Have a turn run soon, for any thread; nothing is raised, and a loop that is closed runs nothing. */
 static void
 wake(struct channel *self)
 {
@@ -1457,7 +1458,7 @@ PyDoc_STRVAR(future_doc,
 "It has started when you get it; awaiting is separate, by any number of tasks. It is an asyncio future in all but\n"
 "its base class: gather, wait, as_completed, shield, timeout and TaskGroup take it. Only DMA makes it.\n"
 "\n"
-"Cancellation: An await that is cancelled cancels the copy, waits for the device to let go of both sides, then raises.\n"
+"Cancellation: A cancelled await cancels the copy, waits for the device to let go of both sides, then raises.\n"
 "Source: aiodocadma; asyncio.Future.\n");
 
 static PyMethodDef future_methods[] = {
@@ -1475,13 +1476,22 @@ static PyMethodDef future_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+PyDoc_STRVAR(future_bytes_done_doc,
+"Bytes the device has written so far; not necessarily from the start on.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(future_tag_doc,
+"What the caller gave as tag, or None.\n"
+"\n"
+"Source: aiodocadma.\n");
+
 static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
-	{"bytes_done", future_get_bytes_done, NULL,
-	 PyDoc_STR("Bytes the device has written so far; not necessarily from the start on."), NULL},
-	{"tag", future_get_tag, NULL, PyDoc_STR("What the caller gave as tag, or None."), NULL},
+	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
+	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -1717,6 +1727,28 @@ awaiting_send(PyObject *object, PyObject *value, PyObject **result)
 	return code;
 }
 
+/*
+ * StopIteration(value), raised. From 3.12 on `await` goes through tp_iternext although there is an am_send, and making
+ * the exception is half of an await that does not suspend; so one is kept and used again whenever nobody else has it.
+ */
+static void
+raise_stop(PyObject *value)
+{
+	static PyObject *kept;
+
+	if (kept == NULL) {
+		kept = PyObject_CallNoArgs(PyExc_StopIteration);
+		if (kept == NULL) {
+			return;
+		}
+	}
+	if (Py_REFCNT(kept) > 1) {
+		PyErr_SetObject(PyExc_StopIteration, value);
+	} else if (PyObject_SetAttr(kept, name_value, value) == 0) {
+		PyErr_Restore(Py_NewRef(PyExc_StopIteration), Py_NewRef(kept), NULL);
+	}
+}
+
 /* The same as iteration has it: a return is StopIteration. */
 static PyObject *
 awaiting_next(PyObject *object)
@@ -1727,7 +1759,7 @@ awaiting_next(PyObject *object)
 	case PYGEN_NEXT:
 		return result;
 	case PYGEN_RETURN:
-		PyErr_SetObject(PyExc_StopIteration, result);
+		raise_stop(result);
 		Py_DECREF(result);
 		return NULL;
 	case PYGEN_ERROR:
@@ -1771,7 +1803,7 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 			error = PyObject_CallFunctionObjArgs(type, value, NULL);
 		}
 	} else {
-		PyErr_Format(PyExc_TypeError, "exceptions must be classes or instances deriving from BaseException, not %R",
+		PyErr_Format(PyExc_TypeError, "throw() takes an exception or its class, not %R",
 			     (PyObject *)Py_TYPE(type));
 		return NULL;
 	}
@@ -2219,11 +2251,31 @@ static PyMethodDef buffer_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+PyDoc_STRVAR(buffer_nbytes_doc,
+"Length in bytes.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_offset_doc,
+"Bytes from the start of the map.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_readonly_doc,
+"Whether the device may not write it: it cannot be a destination.\n"
+"\n"
+"Source: doca_mmap_set_permissions.\n");
+
+PyDoc_STRVAR(buffer_closed_doc,
+"Whether the map was closed: no copy can name it.\n"
+"\n"
+"Source: aiodocadma.\n");
+
 static PyGetSetDef buffer_getset[] = {
-	{"nbytes", buffer_get_nbytes, NULL, PyDoc_STR("Length in bytes."), NULL},
-	{"offset", buffer_get_offset, NULL, PyDoc_STR("Bytes from the start of the map."), NULL},
-	{"readonly", buffer_get_readonly, NULL, PyDoc_STR("Whether it cannot be a destination."), NULL},
-	{"closed", buffer_get_closed, NULL, PyDoc_STR("Whether the map was closed."), NULL},
+	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
+	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
+	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
+	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
 	{"_map_address", buffer_get_map_address, NULL, PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
 	{"_users", buffer_get_users, NULL, PyDoc_STR("Started copies that name the map and have not ended."), NULL},
 	{"_views", buffer_get_views, NULL, PyDoc_STR("Exported views onto the map."), NULL},
@@ -3227,6 +3279,7 @@ install(void)
 		{&name_context, "context"},
 		{&name_running_loop, "__asyncio_running_event_loop__"},
 		{&name_set_result, "set_result"},
+		{&name_value, "value"},
 	};
 	const struct {
 		PyTypeObject **place;

@@ -158,6 +158,21 @@ async def test_await_done_does_not_suspend(case: Case) -> None:
 
 
 @on_every_loop
+async def test_stop_iterations_are_not_mixed_up(case: Case) -> None:
+    """Whoever keeps the StopIteration of one await finds it unchanged after the next ones."""
+    kept: list[StopIteration] = []
+    for length in (1, 2, 3):
+        future = case.start(length)
+        case.finish(future)
+        try:
+            next(iter(future))
+        except StopIteration as stop:
+            kept.append(stop)
+        assert await future == length
+    assert [stop.value for stop in kept] == [1, 2, 3]
+
+
+@on_every_loop
 async def test_waiter_is_an_exact_future(case: Case) -> None:
     """A pending await yields what tasks have a fast path for."""
     future = case.start()
