@@ -344,8 +344,8 @@ take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObj
  * Does the channel's loop run in this thread? 1 yes, 0 no, -1 error.
  *
  * asyncio keeps the running loop in the thread's dict: 3.12 and 3.13 the loop, 3.11 a holder made by each run of a
- * loop. asyncio._get_running_loop() would do, but makes a system call each time on 3.11 (it asks for the process id), so
- * a holder it vouched for is remembered. Elsewhere (3.14 keeps the loop in the thread state) it is asked every time.
+ * loop. asyncio._get_running_loop() would do, but makes a system call each time on 3.11 (it asks for the process id), and
+ * so a holder it vouched for is remembered. Where there is no such key (3.14) it is asked every time.
  */
 static int
 is_on_loop(struct channel *self)
@@ -2400,7 +2400,7 @@ channel_schedule_for(struct channel *self, struct future *future)
 }
 
 PyDoc_STRVAR(channel_copy_doc,
-"copy($self, src, dst, /, *, tag=None)\n"
+"copy($self, /, src, dst, *, tag=None)\n"
 "--\n"
 "\n"
 "Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
@@ -2431,29 +2431,65 @@ PyDoc_STRVAR(channel_copy_doc,
 "Cancellation: An await that is cancelled waits for the device to let go of both sides, then raises.\n"
 "Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
 
+/* The arguments of copy(), in any form but two positional ones; borrowed, and NULL for an absent tag. */
+static int
+copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyObject *out[3])
+{
+	static const char *const known[] = {"src", "dst", "tag"};
+	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
+	int k;
+
+	if (num_args > 2) {
+		return wrong_number("copy", "at most 2 positional arguments", num_args);
+	}
+	for (i = 0; i < num_args; i++) {
+		out[i] = args[i];
+	}
+	for (i = 0; i < num_names; i++) {
+		PyObject *name = PyTuple_GetItem(names, i);
+
+		for (k = 0; k < 3 && PyUnicode_CompareWithASCIIString(name, known[k]) != 0; k++) {
+		}
+		if (k == 3) {
+			PyErr_Format(PyExc_TypeError, "copy() got an unexpected keyword argument %R", name);
+			return -1;
+		}
+		if (out[k] != NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R", name);
+			return -1;
+		}
+		out[k] = args[num_args + i];
+	}
+	for (k = 0; k < 2; k++) {
+		if (out[k] == NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() needs the argument '%s'", known[k]);
+			return -1;
+		}
+	}
+	return 0;
+}
+
 static PyObject *
 channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
 {
 	struct channel *self = (struct channel *)object;
 	struct buffer *src, *dst;
 	struct future *future;
+	PyObject *given[3] = {NULL, NULL, NULL};
 	PyObject *tag = NULL;
 	PyObject *fatal = NULL;
 	uint64_t length;
 
-	if (num_args != 2) {
-		wrong_number("copy", "exactly 2 positional arguments", num_args);
-		return NULL;
-	}
-	if (names != NULL && take_keyword("copy", args, num_args, names, "tag", &tag) < 0) {
-		return NULL;
+	if (num_args != 2 || names != NULL) {
+		if (copy_arguments(args, num_args, names, given) < 0) {
+			return NULL;
+		}
+		args = given;
+		tag = given[2] != Py_None ? given[2] : NULL;
 	}
 	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
 		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
 					   tag != NULL ? tag : Py_None);
-	}
-	if (tag == Py_None) {
-		tag = NULL;
 	}
 	src = (struct buffer *)args[0];
 	dst = (struct buffer *)args[1];
