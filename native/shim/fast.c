@@ -89,7 +89,7 @@ struct channel {
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
-	uint8_t turn_due;	/* a turn would have work besides copies: a map was retired */
+	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
 	uint64_t started;     /* copies the native channel has, or has on its done list */
@@ -2494,15 +2494,12 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	src = (struct buffer *)args[0];
 	dst = (struct buffer *)args[1];
 	length = src->length;
-	if (channel_check(self) < 0) {
-		return NULL;
-	}
-	/* Before the other checks: allocating may collect garbage, which may close a map. */
+	/* Before the checks: allocating may collect garbage, which may run anything. */
 	future = future_new(self, length, tag);
 	if (future == NULL) {
 		return NULL;
 	}
-	if (channel_check_sides(self, src, dst) < 0) {
+	if (channel_check(self) < 0 || channel_check_sides(self, src, dst) < 0) {
 		goto refused;
 	}
 	if (length == 0) {
@@ -2587,7 +2584,7 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 		asks = step(self->native);
 	}
 	channel_resolve(self, channel_take(self), &fatal);
-	if ((asks & ADMA_TURN_AGAIN) != 0) {
+	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
 		wake(self);
 	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
