@@ -89,8 +89,8 @@ struct channel {
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
-	uint8_t orphaned;	/* the loop was closed: pending futures are the garbage collector's to see */
-	uint8_t turn_due;	/* a turn would have work besides copies: a map was retired */
+	uint8_t orphaned; /* the loop was closed: pending futures are the garbage collector's to see */
+	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
 	uint64_t started;     /* copies the native channel has, or has on its done list */
@@ -103,7 +103,7 @@ struct channel {
 
 struct buffer {
 	PyObject_HEAD
-	struct buffer *base;	 /* the object that owns the map; self (not counted) if it is this one; NULL if unattached */
+	struct buffer *base;	 /* who owns the map: self (not counted), or held; NULL if unattached */
 	struct channel *channel; /* NULL if unattached */
 	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
 	char *addr;
@@ -170,6 +170,7 @@ static PyObject *name_call_soon;
 static PyObject *name_context;
 static PyObject *name_running_loop;
 static PyObject *name_set_result;
+static PyObject *name_value;
 
 static struct future *free_futures[FREE_FUTURES];
 static unsigned num_free_futures;
@@ -344,8 +345,8 @@ take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObj
  * Does the channel's loop run in this thread? 1 yes, 0 no, -1 error.
  *
  * asyncio keeps the running loop in the thread's dict: 3.12 and 3.13 the loop, 3.11 a holder made by each run of a
- * loop. asyncio._get_running_loop() would do, but asks for the process id each time on 3.11 (a system call), so a holder
- * it vouched for is remembered. Elsewhere (3.14 keeps the loop in the thread state) it is asked every time.
+ * loop. asyncio._get_running_loop() would do, but makes a system call each time on 3.11 (it asks for the process id), and
+ * so a holder it vouched for is remembered. Where there is no such key (3.14) it is asked every time.
  */
 static int
 is_on_loop(struct channel *self)
@@ -430,7 +431,7 @@ schedule(struct channel *self)
 	return 0;
 }
 
-/* Have a turn run soon; for any thread, and for where an error could not be raised: a loop that is closed runs nothing. */
+/* Have a turn run soon, for any thread; nothing is raised, and a loop that is closed runs nothing. */
 static void
 wake(struct channel *self)
 {
@@ -1458,7 +1459,7 @@ PyDoc_STRVAR(future_doc,
 "It has started when you get it; awaiting is separate, by any number of tasks. It is an asyncio future in all but\n"
 "its base class: gather, wait, as_completed, shield, timeout and TaskGroup take it. Only DMA makes it.\n"
 "\n"
-"Cancellation: An await that is cancelled cancels the copy, waits for the device to let go of both sides, then raises.\n"
+"Cancellation: A cancelled await cancels the copy, waits for the device to let go of both sides, then raises.\n"
 "Source: aiodocadma; asyncio.Future.\n");
 
 static PyMethodDef future_methods[] = {
@@ -1476,13 +1477,22 @@ static PyMethodDef future_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+PyDoc_STRVAR(future_bytes_done_doc,
+"Bytes the device has written so far; not necessarily from the start on.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(future_tag_doc,
+"What the caller gave as tag, or None.\n"
+"\n"
+"Source: aiodocadma.\n");
+
 static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
-	{"bytes_done", future_get_bytes_done, NULL,
-	 PyDoc_STR("Bytes the device has written so far; not necessarily from the start on."), NULL},
-	{"tag", future_get_tag, NULL, PyDoc_STR("What the caller gave as tag, or None."), NULL},
+	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
+	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -1718,6 +1728,28 @@ awaiting_send(PyObject *object, PyObject *value, PyObject **result)
 	return code;
 }
 
+/*
+ * StopIteration(value), raised. From 3.12 on `await` goes through tp_iternext although there is an am_send, and making
+ * the exception is half of an await that does not suspend; so one is kept and used again whenever nobody else has it.
+ */
+static void
+raise_stop(PyObject *value)
+{
+	static PyObject *kept;
+
+	if (kept == NULL) {
+		kept = PyObject_CallNoArgs(PyExc_StopIteration);
+		if (kept == NULL) {
+			return;
+		}
+	}
+	if (Py_REFCNT(kept) > 1) {
+		PyErr_SetObject(PyExc_StopIteration, value);
+	} else if (PyObject_SetAttr(kept, name_value, value) == 0) {
+		PyErr_Restore(Py_NewRef(PyExc_StopIteration), Py_NewRef(kept), NULL);
+	}
+}
+
 /* The same as iteration has it: a return is StopIteration. */
 static PyObject *
 awaiting_next(PyObject *object)
@@ -1728,7 +1760,7 @@ awaiting_next(PyObject *object)
 	case PYGEN_NEXT:
 		return result;
 	case PYGEN_RETURN:
-		PyErr_SetObject(PyExc_StopIteration, result);
+		raise_stop(result);
 		Py_DECREF(result);
 		return NULL;
 	case PYGEN_ERROR:
@@ -1772,7 +1804,7 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 			error = PyObject_CallFunctionObjArgs(type, value, NULL);
 		}
 	} else {
-		PyErr_Format(PyExc_TypeError, "exceptions must be classes or instances deriving from BaseException, not %R",
+		PyErr_Format(PyExc_TypeError, "throw() takes an exception or its class, not %R",
 			     (PyObject *)Py_TYPE(type));
 		return NULL;
 	}
@@ -2220,11 +2252,31 @@ static PyMethodDef buffer_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+PyDoc_STRVAR(buffer_nbytes_doc,
+"Length in bytes.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_offset_doc,
+"Bytes from the start of the map.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_readonly_doc,
+"Whether the device may not write it: it cannot be a destination.\n"
+"\n"
+"Source: doca_mmap_set_permissions.\n");
+
+PyDoc_STRVAR(buffer_closed_doc,
+"Whether the map was closed: no copy can name it.\n"
+"\n"
+"Source: aiodocadma.\n");
+
 static PyGetSetDef buffer_getset[] = {
-	{"nbytes", buffer_get_nbytes, NULL, PyDoc_STR("Length in bytes."), NULL},
-	{"offset", buffer_get_offset, NULL, PyDoc_STR("Bytes from the start of the map."), NULL},
-	{"readonly", buffer_get_readonly, NULL, PyDoc_STR("Whether it cannot be a destination."), NULL},
-	{"closed", buffer_get_closed, NULL, PyDoc_STR("Whether the map was closed."), NULL},
+	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
+	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
+	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
+	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
 	{"_map_address", buffer_get_map_address, NULL, PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
 	{"_users", buffer_get_users, NULL, PyDoc_STR("Started copies that name the map and have not ended."), NULL},
 	{"_views", buffer_get_views, NULL, PyDoc_STR("Exported views onto the map."), NULL},
@@ -2391,42 +2443,8 @@ channel_empty(PyObject *object, PyObject *tag)
 	return future == NULL ? NULL : channel_finish_empty(self, future);
 }
 
-/* The arguments of copy(): src and dst by position or by name, tag by name. 0, or -1 with the error raised. */
-static int
-copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyObject **given)
-{
-	static const char *const keywords[] = {"src", "dst", "tag"};
-	Py_ssize_t num_names = names == NULL ? 0 : PyTuple_Size(names);
-
-	if (num_args > 2) {
-		return wrong_number("copy", "2 positional arguments", num_args);
-	}
-	for (Py_ssize_t i = 0; i < num_args; i++) {
-		given[i] = args[i];
-	}
-	for (Py_ssize_t i = 0; i < num_names; i++) {
-		PyObject *name = PyTuple_GetItem(names, i);
-		size_t k = 0;
-
-		while (k < 3 && PyUnicode_CompareWithASCIIString(name, keywords[k]) != 0) {
-			k++;
-		}
-		if (k == 3 || given[k] != NULL) {
-			PyErr_Format(PyExc_TypeError, "copy() got %s argument %R",
-				     k == 3 ? "an unexpected keyword" : "more than one value for", name);
-			return -1;
-		}
-		given[k] = args[num_args + i];
-	}
-	if (given[0] == NULL || given[1] == NULL) {
-		PyErr_Format(PyExc_TypeError, "copy() is missing the argument '%s'", keywords[given[0] != NULL]);
-		return -1;
-	}
-	return 0;
-}
-
 PyDoc_STRVAR(channel_copy_doc,
-"copy($self, src, dst, *, tag=None)\n"
+"copy($self, /, src, dst, *, tag=None)\n"
 "--\n"
 "\n"
 "Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
@@ -2457,40 +2475,75 @@ PyDoc_STRVAR(channel_copy_doc,
 "Cancellation: An await that is cancelled waits for the device to let go of both sides, then raises.\n"
 "Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
 
+/* The arguments of copy(), in any form but two positional ones; borrowed, and NULL for an absent tag. */
+static int
+copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyObject *out[3])
+{
+	static const char *const known[] = {"src", "dst", "tag"};
+	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
+	int k;
+
+	if (num_args > 2) {
+		return wrong_number("copy", "at most 2 positional arguments", num_args);
+	}
+	for (i = 0; i < num_args; i++) {
+		out[i] = args[i];
+	}
+	for (i = 0; i < num_names; i++) {
+		PyObject *name = PyTuple_GetItem(names, i);
+
+		for (k = 0; k < 3 && PyUnicode_CompareWithASCIIString(name, known[k]) != 0; k++) {
+		}
+		if (k == 3) {
+			PyErr_Format(PyExc_TypeError, "copy() got an unexpected keyword argument %R", name);
+			return -1;
+		}
+		if (out[k] != NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R", name);
+			return -1;
+		}
+		out[k] = args[num_args + i];
+	}
+	for (k = 0; k < 2; k++) {
+		if (out[k] == NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() needs the argument '%s'", known[k]);
+			return -1;
+		}
+	}
+	return 0;
+}
+
 static PyObject *
 channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
 {
 	struct channel *self = (struct channel *)object;
-	PyObject *given[3] = {NULL, NULL, NULL}; /* src, dst, tag; borrowed */
 	struct buffer *src, *dst;
 	struct future *future;
-	PyObject *tag;
+	PyObject *given[3] = {NULL, NULL, NULL};
+	PyObject *tag = NULL;
 	PyObject *fatal = NULL;
 	uint64_t length;
 
-	if (copy_arguments(args, num_args, names, given) < 0) {
-		return NULL;
+	if (num_args != 2 || names != NULL) {
+		if (copy_arguments(args, num_args, names, given) < 0) {
+			return NULL;
+		}
+		args = given;
+		tag = given[2] != Py_None ? given[2] : NULL;
 	}
-	tag = given[2];
-	if (!PyObject_TypeCheck(given[0], buffer_type) || !PyObject_TypeCheck(given[1], buffer_type)) {
-		return PyObject_CallMethod(object, "_copy_objects", "OOO", given[0], given[1],
+	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
+		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
 					   tag != NULL ? tag : Py_None);
 	}
-	if (tag == Py_None) {
-		tag = NULL;
-	}
-	src = (struct buffer *)given[0];
-	dst = (struct buffer *)given[1];
+	src = (struct buffer *)args[0];
+	dst = (struct buffer *)args[1];
 	length = src->length;
-	if (channel_check(self) < 0) {
-		return NULL;
-	}
-	/* Before the other checks: allocating may collect garbage, which may close a map. */
+	/* Before the checks: allocating may collect garbage, which may run anything. */
 	future = future_new(self, length, tag);
 	if (future == NULL) {
 		return NULL;
 	}
-	if (channel_check_sides(self, src, dst) < 0) {
+	if (channel_check(self) < 0 || channel_check_sides(self, src, dst) < 0) {
 		goto refused;
 	}
 	if (length == 0) {
@@ -2571,7 +2624,7 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 		asks = step(self->native);
 	}
 	channel_resolve(self, channel_take(self), &fatal);
-	if ((asks & ADMA_TURN_AGAIN) != 0) {
+	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
 		wake(self);
 	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
@@ -3333,6 +3386,7 @@ install(void)
 		{&name_context, "context"},
 		{&name_running_loop, "__asyncio_running_event_loop__"},
 		{&name_set_result, "set_result"},
+		{&name_value, "value"},
 	};
 	const struct {
 		PyTypeObject **place;

@@ -158,6 +158,21 @@ async def test_await_done_does_not_suspend(case: Case) -> None:
 
 
 @on_every_loop
+async def test_stop_iterations_are_not_mixed_up(case: Case) -> None:
+    """Whoever keeps the StopIteration of one await finds it unchanged after the next ones."""
+    kept: list[StopIteration] = []
+    for length in (1, 2, 3):
+        future = case.start(length)
+        case.finish(future)
+        try:
+            next(iter(future))
+        except StopIteration as stop:
+            kept.append(stop)
+        assert await future == length
+    assert [stop.value for stop in kept] == [1, 2, 3]
+
+
+@on_every_loop
 async def test_waiter_is_an_exact_future(case: Case) -> None:
     """A pending await yields what tasks have a fast path for."""
     future = case.start()
@@ -494,10 +509,11 @@ def test_run_until_complete(copies: Any, loop_kind: str) -> None:
 @on_every_loop
 async def test_eager_tasks(case: Case) -> None:
     """An eager task's first step runs before it is a task; done and pending copies both work there."""
+    eager: Any = asyncio.Task
     loop = asyncio.get_running_loop()
     done, pending, cancelled = case.start_many(3)
     case.finish(done)
-    tasks = [asyncio.Task(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
+    tasks = [eager(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
     assert tasks[0].done()
     tasks[2].cancel()
     case.finish_later([pending, cancelled])

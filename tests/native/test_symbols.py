@@ -74,7 +74,7 @@ def test_no_size_is_written_into_the_client() -> None:
         ("fast.c", "UINT64_C(8) << 20"): "INLINE_BYTES: fairness of the loop",
     }
     literal = re.compile(
-        r"UINT64_C\(\d+\) << \d+|\d+(?: \* \d+)* \* \d+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b"
+        r"UINT64_C\(\d+\) ?<< ?\d+|\b\d+(?: \* \d+)+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b"
         r"|\d+ ?<< ?\d+|\b\d+e\d+"
     )
     files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *PACKAGE.glob("_*.py")]
