@@ -100,7 +100,8 @@ struct adma_counters {
 struct adma_channel_config {
 	uint32_t num_tasks;	  /* task pool of the context; 0: what suits the device; never above its cap */
 	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
-	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this */
+	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this, */
+	uint32_t graveyard_maps;  /* or are more than this */
 	uint32_t turn_budget_ns;  /* a turn stops progressing after this long; 0: never */
 	uint8_t replay;		  /* replay segments that another task's failure flushed */
 };
@@ -185,24 +186,28 @@ adma_channel_park(struct adma_channel *channel);
  * Destroy the context, unregister the buried maps, query the device anew, make and start a context.
  *
  * @param[out] caps_changed 1 if the device's answers differ from those at open
- * @retval DOCA_SUCCESS RUNNING
- * @retval other LOST
- * Threads: a worker's, without the GIL; state PARKED.
+ * @retval DOCA_SUCCESS a context runs
+ * @retval other the code of failure->call; there may be no context any more
+ * Threads: a worker's, without the GIL; state PARKED, which it stays until adma_channel_resume().
  */
 doca_error_t
 adma_channel_recycle(struct adma_channel *channel, struct adma_failure *failure, int *caps_changed);
 
+/** After adma_channel_recycle() returned, back in the loop's thread: RUNNING if it succeeded, else LOST. */
+void
+adma_channel_resume(struct adma_channel *channel, bool recycled);
+
 /**
- * Stop, destroy in reverse order of creation, unregister every map made for this channel. Idempotent. Each step is
- * tried although an earlier one failed, unless it would free what the device may still touch.
+ * Stop, destroy in reverse order of creation, unregister every map made for this channel. Idempotent. A step that fails
+ * does not keep the others from being tried, except those that would free what the device may still touch.
  *
- * @param[out] failure the first call that failed
- * @retval DOCA_SUCCESS CLOSED
- * @retval other what could not be undone is leaked
+ * @param[out] failures the calls that failed, in order
+ * @param[in] max room at failures
+ * @return how many calls failed; what they could not undo is leaked. The state is CLOSED in any case.
  * Threads: a worker's, without the GIL; state PARKED or LOST.
  */
-doca_error_t
-adma_channel_close(struct adma_channel *channel, struct adma_failure *failure);
+unsigned
+adma_channel_close(struct adma_channel *channel, struct adma_failure *failures, unsigned max);
 
 /**
  * For a channel whose loop is gone: progress for at most timeout_ns, then close if DOCA let go of everything, else leak.
@@ -214,7 +219,7 @@ adma_channel_close(struct adma_channel *channel, struct adma_failure *failure);
 bool
 adma_channel_finalize(struct adma_channel *channel, uint64_t timeout_ns);
 
-/** Free the struct of a CLOSED channel; maps still held above stay valid structs. */
+/** Free the struct of a CLOSED channel that no map was made for any more, or that is leaked with all it holds. */
 void
 adma_channel_free(struct adma_channel *channel);
 
@@ -246,6 +251,7 @@ struct adma_channel_status {
 	uint64_t pending;      /* copies started and not ended */
 	uint64_t waiting;      /* of them, with something not yet given to DOCA */
 	uint64_t buried_bytes; /* pinned by closed maps that wait for a recycle */
+	uint32_t buried_maps;
 	int event_mode_all;
 	int armed;
 };

@@ -42,7 +42,6 @@
 	X(common, doca_task_submit) \
 	X(common, doca_task_free) \
 	X(common, doca_task_get_status) \
-	X(common, doca_task_set_user_data) \
 	X(common, doca_ctx_start) \
 	X(common, doca_ctx_stop) \
 	X(common, doca_ctx_get_state) \

@@ -1,0 +1,34 @@
+"""
+asyncio-native client for NVIDIA DOCA DMA.
+
+    async with aiodocadma.open_dma() as dma:
+        src = await dma.register(b"payload" * 1000)
+        dst = await dma.alloc(7000)
+        await dma.copy(src, dst)
+
+Where no DOCA is installed, the device is a software emulator behind the same C ABI.
+"""
+
+from aiodocadma import exceptions
+from aiodocadma._devices import Capabilities, DeviceInfo, devices
+from aiodocadma._dma import DMA, DMAState, open_dma
+from aiodocadma._future import CopyFuture
+from aiodocadma._memory import Buffer, MemoryMap
+from aiodocadma._statistics import Statistics
+from aiodocadma._version import __version__
+from aiodocadma.exceptions import *  # noqa: F403
+
+__all__ = [
+    "DMA",
+    "Buffer",
+    "Capabilities",
+    "CopyFuture",
+    "DMAState",
+    "DeviceInfo",
+    "MemoryMap",
+    "Statistics",
+    "__version__",
+    "devices",
+    "open_dma",
+]
+__all__ += exceptions.__all__

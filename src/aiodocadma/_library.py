@@ -1,0 +1,192 @@
+"""Which DOCA is loaded: the system's, the embedded emulator, or a given one."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import importlib.resources
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from aiodocadma import _native
+from aiodocadma.exceptions import DocaError, LibraryError
+
+__all__ = ["ENVIRONMENT_VARIABLE", "Library", "emulator_path", "open_library"]
+
+ENVIRONMENT_VARIABLE: Final = "AIODOCADMA_LIBRARY"
+
+_SUFFIXES: Final = (".so.2", ".so.3", ".so")
+_PREFIX: Final = Path("/opt/mellanox/doca")
+_OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
+
+
+class Library:
+    """
+    A loaded DOCA library.
+
+    Args:
+        common: File or SONAME of ``libdoca_common``.
+        dma: File or SONAME of ``libdoca_dma``; the emulator is one file for both.
+
+    Source: ``dlopen(3)``; aiodocadma.
+    """
+
+    def __init__(self, common: str, dma: str) -> None:
+        try:
+            self.native = _native.NativeLibrary(common, dma)
+        except _native.LoadError as error:
+            raise _load_error(error, common, dma) from None
+        self.path = self.native.path
+        self.version = self.native.version
+        self.emulated = Path(self.path).name.startswith("libdocaemu")
+        numbers = re.match(r"(\d+)\.(\d+)", self.version or "")
+        if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_VERSION:
+            raise LibraryError(
+                f"{self.path} is DOCA {self.version}; aiodocadma needs at least {'.'.join(map(str, _OLDEST_VERSION))}",
+                hint="Older releases have another API. Install a newer DOCA.",
+                path=self.path,
+            )
+
+    def error(
+        self, failure: _native.Failure, *, device: str | None = None, cause: str | None = None, tag: object = None
+    ) -> DocaError:
+        """
+        Make the exception for a native failure.
+
+        Args:
+            failure: What the shim reported.
+            device: The device's name.
+            cause: One sentence, if known.
+            tag: The copy's.
+
+        Returns:
+            The subclass for its code.
+
+        Source: ``doca_error_get_name``, ``doca_error_get_descr``.
+        """
+        return DocaError.from_code(
+            failure.code,
+            name=self.native.error_name(failure.code) if failure.code in DocaError._by_code else None,
+            descr=self.native.error_descr(failure.code),
+            call=failure.call,
+            phase=failure.phase,
+            device=device,
+            cause=cause,
+            tag=tag,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Library {self.path} {self.version or 'of unknown version'}{' (emulated)' if self.emulated else ''}>"
+
+
+def emulator_path() -> str:
+    """
+    The embedded emulator's file.
+
+    Returns:
+        An absolute path.
+
+    Raises:
+        LibraryError: If this installation has none.
+
+    Source: aiodocadma.
+    """
+    path = importlib.resources.files("aiodocadma") / "_emulator" / "lib" / "libdocaemu.so"
+    if not path.is_file():
+        raise LibraryError("the embedded emulator is missing from this installation", path=str(path))
+    return str(path)
+
+
+def open_library(choice: str | os.PathLike[str] | None = None) -> Library:
+    """
+    Load a DOCA library; the same choice gives the same object.
+
+    Args:
+        choice: ``auto`` (the system's DOCA, or the emulator where none is installed), ``system``, ``emulator``, or the
+            path of a library file or of a folder with one. None: the environment variable ``AIODOCADMA_LIBRARY``, or
+            ``auto``.
+
+    Returns:
+        The loaded library.
+
+    Raises:
+        LibraryError: If it is not there, damaged, incomplete or too old.
+
+    Source: aiodocadma.
+    """
+    name = os.fspath(choice) if choice is not None else os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
+    if name in ("auto", "system"):
+        return _system(name)
+    if name == "emulator":
+        return _load(emulator_path(), emulator_path())
+    if os.sep not in name:
+        raise LibraryError(
+            f"library {name!r} is neither auto, system, emulator nor a path", hint="A path has at least one '/'."
+        )
+    return _given(Path(name))
+
+
+@functools.cache
+def _load(common: str, dma: str) -> Library:
+    return Library(common, dma)
+
+
+def _system(name: str) -> Library:
+    """The installed DOCA. What is installed but broken raises: a service must not run on a fake card unawares."""
+    for common, dma in _system_candidates():
+        try:
+            return _load(common, dma)
+        except LibraryError as error:
+            if not _is_absent(error, common):
+                raise
+    if _PREFIX.is_dir():
+        raise LibraryError(
+            f"{_PREFIX} exists, but holds no libdoca_common",
+            hint="The installation of DOCA is incomplete; the package doca-sdk-common has the library.",
+            name="libdoca_common",
+        )
+    if name == "auto":
+        return _load(emulator_path(), emulator_path())
+    raise LibraryError(
+        "no DOCA is installed: libdoca_common was not found",
+        hint="Install DOCA, or use the emulator: library='emulator'.",
+        name="libdoca_common",
+    )
+
+
+def _system_candidates() -> list[tuple[str, str]]:
+    names = [(f"libdoca_common{suffix}", f"libdoca_dma{suffix}") for suffix in _SUFFIXES]
+    folders = [path for pattern in ("lib/*-linux-gnu", "lib64", "lib") for path in glob.glob(str(_PREFIX / pattern))]
+    return names + [(f"{folder}/{common}", f"{folder}/{dma}") for folder in folders for common, dma in names]
+
+
+def _is_absent(error: LibraryError, common: str) -> bool:
+    return error.symbol is None and str(error.args[0]).startswith(f"{common}: cannot open shared object file: No such")
+
+
+def _given(path: Path) -> Library:
+    path = path.absolute()
+    if path.is_dir():
+        for suffix in _SUFFIXES:
+            common = path / f"libdoca_common{suffix}"
+            if common.exists():
+                return _load(str(common), str(path / f"libdoca_dma{suffix}"))
+        raise LibraryError(f"{path} holds no libdoca_common.so", name="libdoca_common", path=str(path))
+    dma = path.with_name(path.name.replace("libdoca_common", "libdoca_dma"))
+    return _load(str(path), str(dma))
+
+
+def _load_error(error: _native.LoadError, common: str, dma: str) -> LibraryError:
+    if error.symbol:
+        culprit = dma if "_dma_" in error.text else common
+        return LibraryError(
+            f"{culprit} has no symbol {error.text}",
+            hint="This is not a DOCA of release 2.5 or later, or it is damaged.",
+            name=Path(culprit).name,
+            path=culprit,
+            symbol=error.text,
+        )
+    file = error.text.partition(":")[0]
+    return LibraryError(error.text, name=Path(file).name, path=file)

@@ -1,0 +1,130 @@
+"""Registered memory: what the engine may read and write, and who keeps it alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from aiodocadma import _native
+from aiodocadma._native import Buffer
+from aiodocadma.exceptions import BufferInUseError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aiodocadma._dma import DMA
+
+__all__ = ["Buffer", "MemoryMap", "PlainBuffer", "view_of"]
+
+
+class MemoryMap(Buffer):
+    """
+    A range of memory registered with the device, as a whole; ``map[a:b]`` is a ``Buffer``, a part of it, no copy.
+
+    Made by ``DMA.alloc()`` (zeroed memory that the library owns) or ``DMA.register()`` (the caller's memory). It
+    supports the buffer protocol: ``memoryview(map)`` and ``numpy.asarray(map)`` see the bytes. It belongs to the DMA and
+    the loop that made it. The memory stays registered while a copy uses it, whatever is dropped, cancelled or closed;
+    dropping the last reference closes it.
+
+    Raises:
+        TypeError: If called: the two methods above make maps.
+
+    Source: ``doca_mmap_create``, ``doca_mmap_set_memrange``, ``doca_mmap_start``.
+    """
+
+    __slots__ = ("_dma",)
+
+    _dma: DMA
+
+    @classmethod
+    def _adopt(cls, dma: DMA, map_address: int, keep: object) -> MemoryMap:
+        self = cls.__new__(cls)
+        self._attach(map_address, dma, keep)
+        self._dma = dma
+        return self
+
+    def close(self) -> None:
+        """
+        Give the memory back; idempotent.
+
+        The registration itself may outlive the call: a map that a context has used is unregistered when the context is
+        recycled or closed. The caller's own memory is unlocked at once.
+
+        Raises:
+            BufferInUseError: If copies that use it have not ended, or ``memoryview`` objects onto it exist.
+
+        Source: ``doca_mmap_destroy``.
+        """
+        if not self.closed and not self._close():
+            raise BufferInUseError(
+                f"the map is in use by {self._users} copies and {self._views} exported buffers",
+                hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
+            )
+
+    async def aclose(self) -> None:
+        """
+        Wait until no copy uses the memory, then give it back; idempotent.
+
+        Raises:
+            BufferInUseError: If ``memoryview`` objects onto it exist.
+
+        Cancellation: Raises at once; the map stays open.
+        Source: ``doca_mmap_destroy``.
+        """
+        while not self.closed and self._users:
+            await self._dma.drain()
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "read-only" if self.readonly else "read-write"
+        return f"<MemoryMap {self.nbytes} bytes, {state}>"
+
+
+class PlainBuffer(NamedTuple):
+    """The caller's memory as the device needs it; ``view`` keeps the export locked while it lives."""
+
+    view: memoryview
+    address: int
+    nbytes: int
+    readonly: bool
+
+    @property
+    def access(self) -> int:
+        """The least permission: read-only memory can only be a source."""
+        return _native.ACCESS_LOCAL_READ_ONLY if self.readonly else _native.ACCESS_LOCAL_READ_WRITE
+
+
+def view_of(obj: Any, argument: str) -> PlainBuffer:
+    """
+    Lock an object's memory and tell where it is.
+
+    Args:
+        obj: Anything with the buffer protocol and C-contiguous memory, of any item type and shape.
+        argument: The argument's name, for the error.
+
+    Returns:
+        The bytes; their export is held as long as ``view`` lives.
+
+    Raises:
+        TypeError: If it has no buffer protocol.
+        ValueError: If its memory is not contiguous.
+
+    Source: PEP 688, ``PyObject_GetBuffer``.
+    """
+    try:
+        view = memoryview(obj)
+    except TypeError:
+        raise TypeError(
+            f"{argument} must be a MemoryMap, a Buffer or an object with the buffer protocol, not {type(obj).__name__}"
+        ) from None
+    if not view.c_contiguous:
+        raise ValueError(f"{argument} must be C-contiguous, but its strides are {view.strides} for shape {view.shape}")
+    nbytes = view.nbytes
+    return PlainBuffer(view, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)

@@ -1,0 +1,309 @@
+"""
+Typed facade over the extension; the only module that imports it.
+
+``_shim`` (cffi) holds the calls that may block: they release the GIL and belong into a worker thread. ``_fast`` holds
+the hot path. Addresses of native objects are plain integers here: what they point to is owned as each class says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from aiodocadma._shim import ffi, lib
+
+if TYPE_CHECKING:
+    from aiodocadma.exceptions import Phase
+
+if lib.adma_fast_install() != 0:
+    raise ImportError("aiodocadma: the native types could not be made")
+
+from aiodocadma._fast import Buffer, Channel, CopyFuture  # (made by the line above)
+
+__all__ = [
+    "ACCESS_LOCAL_READ_ONLY",
+    "ACCESS_LOCAL_READ_WRITE",
+    "Buffer",
+    "Caps",
+    "Channel",
+    "ChannelStatus",
+    "CopyFuture",
+    "DevInfo",
+    "Failure",
+    "LoadError",
+    "NativeChannel",
+    "NativeDevice",
+    "NativeLibrary",
+]
+
+ACCESS_LOCAL_READ_ONLY: Final = 0
+ACCESS_LOCAL_READ_WRITE: Final = 1
+
+_PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
+_MAX_CLOSE_FAILURES: Final = 8
+_ERROR_BYTES: Final = 1024
+
+
+class Failure(Exception):
+    """A DOCA call failed: its code, its name, the phase; the layers above turn it into a ``DocaError``."""
+
+    def __init__(self, code: int, call: str, phase: Phase) -> None:
+        super().__init__(code, call, phase)
+        self.code = code
+        self.call = call
+        self.phase = phase
+
+
+class LoadError(Exception):
+    """The dynamic linker's words, or (missing symbol) the symbol's name."""
+
+    def __init__(self, text: str, *, symbol: bool) -> None:
+        super().__init__(text)
+        self.text = text
+        self.symbol = symbol
+
+
+class Caps(NamedTuple):
+    """What an opened device answered; sizes in bytes."""
+
+    max_buf_size: int
+    max_buf_list_len: int
+    max_num_tasks: int
+    export_pci: bool
+    create_from_export_pci: bool
+
+
+class DevInfo(NamedTuple):
+    """One listed device; ``memcpy_supported`` is the ``doca_error_t`` of that query."""
+
+    pci_address: str
+    ibdev_name: str
+    iface_name: str
+    memcpy_supported: int
+    caps: Caps
+
+
+class ChannelStatus(NamedTuple):
+    """The channel's own account of itself."""
+
+    state: int
+    num_tasks: int
+    window: int
+    in_flight: int
+    pending: int
+    waiting: int
+    buried_bytes: int
+    buried_maps: int
+    event_mode_all: bool
+    armed: bool
+
+
+RUNNING: Final[int] = lib.ADMA_CHANNEL_RUNNING
+PARKED: Final[int] = lib.ADMA_CHANNEL_PARKED
+LOST: Final[int] = lib.ADMA_CHANNEL_LOST
+CLOSED: Final[int] = lib.ADMA_CHANNEL_CLOSED
+
+COUNTER_NAMES: Final[tuple[str, ...]] = tuple(name for name, _ in ffi.typeof("struct adma_counters").fields)
+
+
+def _text(pointer: Any) -> str:
+    return cast(str, ffi.string(pointer).decode(errors="replace")) if pointer else ""
+
+
+def _failure(failure: Any) -> Failure:
+    return Failure(int(failure.code), _text(failure.call), _PHASES[failure.phase])
+
+
+def _caps(caps: Any) -> Caps:
+    return Caps(
+        caps.max_buf_size,
+        caps.max_buf_list_len,
+        caps.max_num_tasks,
+        bool(caps.export_pci),
+        bool(caps.create_from_export_pci),
+    )
+
+
+class NativeLibrary:
+    """A loaded DOCA library; never unloaded."""
+
+    def __init__(self, common: str, dma: str) -> None:
+        """Open both files; raises LoadError."""
+        out = ffi.new("struct adma_library **")
+        error = ffi.new("char[]", _ERROR_BYTES)
+        code = lib.adma_library_load(common.encode(), dma.encode(), out, error, _ERROR_BYTES)
+        if code != 0:
+            raise LoadError(_text(error), symbol=code == lib.DOCA_ERROR_UNSUPPORTED_VERSION)
+        self._library = out[0]
+
+    @property
+    def path(self) -> str:
+        """The file the symbols came from."""
+        return _text(lib.adma_library_path(self._library))
+
+    @property
+    def version(self) -> str | None:
+        """What ``doca_version_runtime`` says; None where the library has no such symbol."""
+        return _text(lib.adma_library_version(self._library)) or None
+
+    def optional_symbols(self) -> dict[str, bool]:
+        """The optional symbols, and which of them the library has."""
+        return dict(self._optional_symbols())
+
+    def _optional_symbols(self) -> Iterator[tuple[str, bool]]:
+        present = ffi.new("int *")
+        index = 0
+        while name := _text(lib.adma_library_optional(self._library, index, present)):
+            yield name, bool(present[0])
+            index += 1
+
+    def error_name(self, code: int) -> str:
+        """``doca_error_get_name``."""
+        return _text(lib.adma_library_error_name(self._library, code))
+
+    def error_descr(self, code: int) -> str:
+        """``doca_error_get_descr``."""
+        return _text(lib.adma_library_error_descr(self._library, code))
+
+    def devices(self) -> list[DevInfo]:
+        """List the devices; raises Failure. May reach firmware."""
+        out = ffi.new("struct adma_devinfo **")
+        count = ffi.new("uint32_t *")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_devices_list(self._library, out, count, failure) != 0:
+            raise _failure(failure)
+        try:
+            return [
+                DevInfo(
+                    _text(info.pci_addr),
+                    _text(info.ibdev_name),
+                    _text(info.iface_name),
+                    int(info.memcpy_supported),
+                    _caps(info.caps),
+                )
+                for info in ffi.unpack(out[0], count[0])
+            ]
+        finally:
+            lib.adma_devices_free(out[0])
+
+    def open_device(self, pci_address: str) -> NativeDevice:
+        """Open a device; raises Failure. May reach firmware."""
+        out = ffi.new("struct adma_device **")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_device_open(self._library, pci_address.encode(), out, failure) != 0:
+            raise _failure(failure)
+        return NativeDevice(out[0])
+
+
+class NativeDevice:
+    """An open device; whoever opened it closes it."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def close(self) -> int:
+        """Close; the ``doca_error_t`` of ``doca_dev_close``."""
+        return int(lib.adma_device_close(self._device))
+
+    def register(self, address: int | None, length: int, access: int) -> int:
+        """
+        Register ``length`` bytes at ``address``, or fresh pages; the address of the ``adma_mmap``. Raises Failure.
+
+        May block while pages are pinned.
+        """
+        out = ffi.new("struct adma_mmap **")
+        failure = ffi.new("struct adma_failure *")
+        pointer = ffi.NULL if address is None else ffi.cast("void *", address)
+        if lib.adma_mmap_register(self._device, pointer, length, access, out, failure) != 0:
+            raise _failure(failure)
+        return int(ffi.cast("uintptr_t", out[0]))
+
+    def open_channel(
+        self, *, num_tasks: int, window: int, graveyard_bytes: int, graveyard_maps: int, turn_budget: float, replay: bool
+    ) -> NativeChannel:
+        """Open a channel; raises Failure. May reach firmware. ``turn_budget`` in seconds, 0 for none."""
+        config = ffi.new("struct adma_channel_config *")
+        config.num_tasks = num_tasks
+        config.window = window
+        config.graveyard_bytes = graveyard_bytes
+        config.graveyard_maps = graveyard_maps
+        config.turn_budget_ns = int(turn_budget * 1e9)
+        config.replay = replay
+        out = ffi.new("struct adma_channel **")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_channel_open(self._device, config, out, failure) != 0:
+            raise _failure(failure)
+        return NativeChannel(out[0])
+
+
+class NativeChannel:
+    """The calls on a channel that are not hot; the ``Channel`` it is attached to frees the struct."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self.address = int(ffi.cast("uintptr_t", channel))
+        self.fd = int(lib.adma_channel_fd(channel))
+
+    def park(self) -> None:
+        """Give DOCA nothing more; the channel parks when DOCA holds nothing."""
+        lib.adma_channel_park(self._channel)
+
+    def recycle(self) -> bool:
+        """Make a fresh context; True if the capabilities changed. Raises Failure. In a worker, while parked."""
+        failure = ffi.new("struct adma_failure *")
+        changed = ffi.new("int *")
+        if lib.adma_channel_recycle(self._channel, failure, changed) != 0:
+            raise _failure(failure)
+        return bool(changed[0])
+
+    def resume(self, *, recycled: bool) -> None:
+        """After ``recycle()``: go on, or be lost."""
+        lib.adma_channel_resume(self._channel, recycled)
+
+    def close(self) -> list[Failure]:
+        """Undo everything; the calls that failed. In a worker, while parked or lost."""
+        failures = ffi.new("struct adma_failure[]", _MAX_CLOSE_FAILURES)
+        count = lib.adma_channel_close(self._channel, failures, _MAX_CLOSE_FAILURES)
+        return [_failure(failures[i]) for i in range(min(count, _MAX_CLOSE_FAILURES))]
+
+    def finalize(self, timeout: float) -> bool:
+        """Progress for at most ``timeout`` seconds, then close; False if something had to be leaked."""
+        return bool(lib.adma_channel_finalize(self._channel, int(timeout * 1e9)))
+
+    def adopt(self, map_address: int) -> None:
+        """Take note of a map, so that closing unregisters it."""
+        lib.adma_channel_adopt(self._channel, ffi.cast("struct adma_mmap *", map_address))
+
+    def status(self) -> ChannelStatus:
+        """A snapshot."""
+        status = ffi.new("struct adma_channel_status *")
+        lib.adma_channel_get_status(self._channel, status)
+        return ChannelStatus(
+            status.state,
+            status.num_tasks,
+            status.window,
+            status.in_flight,
+            status.pending,
+            status.waiting,
+            status.buried_bytes,
+            status.buried_maps,
+            bool(status.event_mode_all),
+            bool(status.armed),
+        )
+
+    def counters(self) -> dict[str, int]:
+        """All counters by name."""
+        counters = ffi.new("struct adma_counters *")
+        lib.adma_channel_get_counters(self._channel, counters)
+        return {name: int(getattr(counters, name)) for name in COUNTER_NAMES}
+
+    def caps(self) -> Caps:
+        """What the device answered when the context was made last."""
+        caps = ffi.new("struct adma_caps *")
+        lib.adma_channel_get_caps(self._channel, caps)
+        return _caps(caps)
+
+
+def address_of(view: memoryview) -> int:
+    """The address of a C-contiguous view's first byte; valid while the view lives."""
+    return int(ffi.cast("uintptr_t", ffi.from_buffer(view)))

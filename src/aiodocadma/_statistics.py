@@ -1,0 +1,69 @@
+"""What a DMA has done; the engine keeps no counters of its own, so these are the client's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["Statistics"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Statistics:
+    """
+    Counters since the DMA was opened, and what is going on now: a snapshot. Counted client-side.
+
+    Args:
+        copies_started: Copies given to ``copy()`` that needed the engine.
+        copies_completed: Of them, ended with success.
+        copies_failed: Ended with an error, flushed ones included.
+        copies_cancelled: Ended as cancelled, whatever the engine made of them.
+        copies_abandoned: Ended because the DMA was closed or lost before DOCA had all of them.
+        segments_submitted: Memcpy tasks given to DOCA, replays included.
+        segments_completed: Tasks that ended with success.
+        segments_failed: Tasks that failed for their own sake.
+        segments_flushed: Tasks that DOCA ended because another failed.
+        segments_replayed: Flushed tasks submitted again.
+        bytes_completed: Bytes the engine has written.
+        again: Submissions that DOCA answered with ``DOCA_ERROR_AGAIN``.
+        no_memory: Tasks or bufs that DOCA refused for lack of room.
+        recycles: Contexts made anew, to let go of closed maps or after a fault.
+        restarts: Of them, after a fault.
+        turns: Turns of the pump.
+        wakeups: Times the notification fd was readable.
+        arms: Notifications requested.
+        clear_errors: Times ``doca_pe_clear_notification`` failed.
+        doorbells: Flushes of held-back tasks.
+        peak_in_flight: The most tasks DOCA held at once.
+        in_flight: Tasks that DOCA holds now.
+        waiting: Copies now waiting for room.
+        pending: Copies now started and not ended.
+        buried_bytes: Bytes of closed maps that stay registered until the context is recycled.
+
+    Source: aiodocadma; counted where it happens, success in the completion callback.
+    """
+
+    copies_started: int
+    copies_completed: int
+    copies_failed: int
+    copies_cancelled: int
+    copies_abandoned: int
+    segments_submitted: int
+    segments_completed: int
+    segments_failed: int
+    segments_flushed: int
+    segments_replayed: int
+    bytes_completed: int
+    again: int
+    no_memory: int
+    recycles: int
+    restarts: int
+    turns: int
+    wakeups: int
+    arms: int
+    clear_errors: int
+    doorbells: int
+    peak_in_flight: int
+    in_flight: int
+    waiting: int
+    pending: int
+    buried_bytes: int

@@ -1,0 +1,121 @@
+"""
+Blocking native calls, away from the loop.
+
+A thread per call, not a pool: these calls are rare, and an idle client owns no Python thread (a pool's idle threads
+would outlive the call).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+__all__ = ["call", "start", "wait_out"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def start(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], T], then: Callable[[T | None, BaseException | None], None]
+) -> None:
+    """
+    Run ``function`` in a thread, then call ``then(result, exception)`` in the loop.
+
+    Args:
+        loop: The loop; if it is closed by then, ``then`` is not called.
+        function: May block; its exception is passed on.
+        then: Called in the loop's thread, after the worker thread has ended.
+
+    Source: aiodocadma.
+    """
+
+    def run() -> None:
+        result: T | None = None
+        exception: BaseException | None = None
+        try:
+            result = function()
+        except BaseException as exc:
+            exception = exc
+        if not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(ended, result, exception)
+            except RuntimeError:  # it was closed in between
+                pass
+
+    def ended(result: T | None, exception: BaseException | None) -> None:
+        thread.join()  # at its last instruction: nobody ever sees the thread outlive its call
+        then(result, exception)
+
+    thread = threading.Thread(target=run, name="aiodocadma-worker", daemon=True)
+    thread.start()
+
+
+async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """
+    Run a blocking call in a thread and await its end.
+
+    Args:
+        function: The call.
+        args: For it.
+        kwargs: For it.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        BaseException: What it raises.
+
+    Cancellation: Waits for the call to end, then raises, unless the call failed: then that is raised. The result of a
+        cancelled call is lost, so a caller that must undo it uses ``start()`` and ``wait_out()``.
+    Source: aiodocadma.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def then(result: T | None, exception: BaseException | None) -> None:
+        if exception is not None:
+            future.set_exception(exception)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    start(loop, lambda: function(*args, **kwargs), then)
+    stop = await wait_out(future)
+    result = future.result()
+    if stop is not None:
+        raise stop
+    return result
+
+
+async def wait_out(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
+    """
+    Wait until a future is done, through any number of cancellations.
+
+    Args:
+        future: Never cancelled by this.
+
+    Returns:
+        The last cancellation that arrived meanwhile, for the caller to raise, or None.
+
+    Cancellation: Absorbed. Inside a cancelled anyio scope it waits shielded, since anyio delivers anew in every turn.
+    Source: aiodocadma.
+    """
+    stop: asyncio.CancelledError | None = None
+    shield = None
+    try:
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as exc:
+                stop = exc
+                anyio = sys.modules.get("anyio")
+                if shield is None and anyio is not None:
+                    shield = anyio.CancelScope(shield=True)
+                    shield.__enter__()
+    finally:
+        if shield is not None:
+            shield.__exit__(None, None, None)
+    return stop

@@ -1,0 +1,336 @@
+"""
+Steering the embedded emulator: devices and their limits, engine modes, faults, steps, counters.
+
+A product of its own and not part of the client: this is the control API of ``docaemu.h``, the one that C programs use.
+All of it is process-wide. Settings, with their defaults, are described in that header, which is installed beside the
+library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Final, Literal, NamedTuple
+
+import cffi
+
+from aiodocadma._library import emulator_path
+
+__all__ = [
+    "CopyTrace",
+    "Counters",
+    "Fault",
+    "LiveObjects",
+    "add_device",
+    "configure",
+    "counters",
+    "faults_pending",
+    "inject",
+    "last_copies",
+    "live_objects",
+    "reset",
+    "spurious_notification",
+    "step",
+    "violations",
+]
+
+_MAX_TRACED: Final = 64
+_ORDERS: Final = {"fifo": 0, "lifo": 1, "random": 2}
+
+
+class Counters(NamedTuple):
+    """
+    What the emulator itself counted since the start or the last ``reset()``.
+
+    Source: ``docaemu_counters``.
+    """
+
+    progress_calls: int
+    progress_empty: int
+    arms: int
+    clears: int
+    notifications: int
+    submits: int
+    doorbells: int
+    worker_wakes: int
+    worker_sleeps: int
+    tasks_inline: int
+    tasks_worker: int
+    tasks_step: int
+    completions_ok: int
+    completions_error: int
+    flushed: int
+    bytes: int
+    again: int
+    no_memory: int
+    faults: int
+    violations: int
+    max_in_flight: int
+    ctx_starts: int
+    ctx_faults: int
+
+
+class LiveObjects(NamedTuple):
+    """
+    What exists in the emulator now.
+
+    Source: ``docaemu_live``.
+    """
+
+    devinfo_lists: int
+    devs: int
+    mmaps: int
+    inventories: int
+    bufs: int
+    pes: int
+    ctxs: int
+    tasks: int
+    in_flight: int
+    workers: int
+    pinned_bytes: int
+
+
+class CopyTrace(NamedTuple):
+    """
+    One task as it was submitted: addresses and length.
+
+    Source: ``docaemu_last_copies``.
+    """
+
+    src: int
+    dst: int
+    length: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    A fault to inject.
+
+    Args:
+        op: A DOCA function without its ``doca_`` prefix (``task_submit``, ``ctx_start``, ...), or ``completion``.
+        kind: ``fail``; ``again`` (as fail with AGAIN); ``corrupt`` (completion only: a flipped byte, reported as success).
+        status: The code's name without ``DOCA_ERROR_``, or its number.
+        skip: Calls let through first.
+        interval: Then every so many-th fails.
+        count: So many times; 0 for ever.
+        fatal: Completion only: whether the context stops, as on a card.
+
+    Source: ``docaemu_configure``.
+    """
+
+    op: str
+    kind: Literal["fail", "again", "corrupt"] = "fail"
+    status: str | int = "IO_FAILED"
+    skip: int = 0
+    interval: int = 1
+    count: int = 1
+    fatal: bool = True
+
+    def _line(self) -> str:
+        status = f" status={self.status}" if self.kind == "fail" else ""
+        fatal = f" fatal={self.fatal:d}" if self.op == "completion" else ""
+        return (
+            f"fault op={self.op} kind={self.kind}{status} skip={self.skip} interval={self.interval} "
+            f"count={self.count}{fatal}"
+        )
+
+
+@functools.cache
+def _emulator() -> tuple[cffi.FFI, Any]:
+    ffi = cffi.FFI()
+    fields = {cls: " ".join(f"uint64_t {name};" for name in cls._fields) for cls in (Counters, LiveObjects, CopyTrace)}
+    ffi.cdef(f"""
+        struct docaemu_counters {{ {fields[Counters]} }};
+        struct docaemu_live {{ {fields[LiveObjects]} }};
+        struct docaemu_copy {{ {fields[CopyTrace]} }};
+        int docaemu_configure(const char *text, char *error, size_t error_size);
+        int docaemu_reset(void);
+        int docaemu_step(size_t n, int order, size_t *stepped);
+        int docaemu_faults_pending(size_t *pending);
+        int docaemu_counters(struct docaemu_counters *counters, size_t size);
+        int docaemu_live(struct docaemu_live *live, size_t size);
+        uint64_t docaemu_violations(char *buf, size_t size);
+        int docaemu_spurious_notification(void);
+        int docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+    """)
+    return ffi, ffi.dlopen(emulator_path())
+
+
+def _checked(code: int, call: str) -> None:
+    if code:
+        raise RuntimeError(f"{call}: the emulator answered with code {code}")
+
+
+def configure(text: str = "", /, **settings: object) -> None:
+    """
+    Change settings.
+
+    Args:
+        text: Lines as ``docaemu.h`` describes them.
+        settings: Further settings, for example ``engine="manual", max_buf_size=4096``.
+
+    Raises:
+        ValueError: If a setting is unknown or its value is bad; the message names it. Those before it took effect.
+
+    Source: ``docaemu_configure``.
+    """
+    ffi, lib = _emulator()
+    lines = [text, *(f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in settings.items())]
+    error = ffi.new("char[]", 512)
+    if lib.docaemu_configure("\n".join(lines).encode(), error, 512):
+        raise ValueError(ffi.string(error).decode())
+
+
+def add_device(name: str, **keys: object) -> None:
+    """
+    Add a device; the first one added replaces the default list.
+
+    Args:
+        name: Its ibdev name.
+        keys: ``pci``, ``iface``, ``dma``, ``max_buf_size``, ``max_buf_list_len``, ``max_num_tasks``, ``export_pci``,
+            ``import_pci``.
+
+    Raises:
+        ValueError: If a key is unknown or its value is bad.
+
+    Source: ``docaemu_configure``.
+    """
+    configure(f"device {name} " + " ".join(f"{key}={value:d}" if isinstance(value, bool) else f"{key}={value}" for key, value in keys.items()))
+
+
+def inject(*faults: Fault) -> None:
+    """
+    Inject faults.
+
+    Args:
+        faults: They fire in the order of the calls they match.
+
+    Raises:
+        ValueError: If a fault names no operation or status of the emulator.
+
+    Source: ``docaemu_configure``.
+    """
+    configure("\n".join(fault._line() for fault in faults))
+
+
+def reset() -> None:
+    """
+    Return to the defaults: settings, devices, faults, counters, violations.
+
+    Raises:
+        RuntimeError: If DOCA objects are alive.
+
+    Source: ``docaemu_reset``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_reset(), "docaemu_reset")
+
+
+def step(n: int = 1, *, order: Literal["fifo", "lifo", "random"] = "fifo") -> int:
+    """
+    With ``engine="manual"``, execute tasks that have not begun.
+
+    Args:
+        n: How many at most.
+        order: Which come first.
+
+    Returns:
+        How many were executed.
+
+    Source: ``docaemu_step``.
+    """
+    ffi, lib = _emulator()
+    stepped = ffi.new("size_t *")
+    _checked(lib.docaemu_step(n, _ORDERS[order], stepped), "docaemu_step")
+    return int(stepped[0])
+
+
+def faults_pending() -> int:
+    """
+    How many times injected faults are still to fire.
+
+    Returns:
+        Faults without end are not counted.
+
+    Source: ``docaemu_faults_pending``.
+    """
+    ffi, lib = _emulator()
+    pending = ffi.new("size_t *")
+    _checked(lib.docaemu_faults_pending(pending), "docaemu_faults_pending")
+    return int(pending[0])
+
+
+def counters() -> Counters:
+    """
+    Read the counters.
+
+    Returns:
+        A snapshot.
+
+    Source: ``docaemu_counters``.
+    """
+    ffi, lib = _emulator()
+    struct = ffi.new("struct docaemu_counters *")
+    _checked(lib.docaemu_counters(struct, ffi.sizeof(struct[0])), "docaemu_counters")
+    return Counters(*(int(getattr(struct, name)) for name in Counters._fields))
+
+
+def live_objects() -> LiveObjects:
+    """
+    Read how many DOCA objects are alive.
+
+    Returns:
+        A snapshot.
+
+    Source: ``docaemu_live``.
+    """
+    ffi, lib = _emulator()
+    struct = ffi.new("struct docaemu_live *")
+    _checked(lib.docaemu_live(struct, ffi.sizeof(struct[0])), "docaemu_live")
+    return LiveObjects(*(int(getattr(struct, name)) for name in LiveObjects._fields))
+
+
+def violations() -> list[str]:
+    """
+    The contract violations since the start or the last ``reset()``.
+
+    Returns:
+        The latest 64: call, object, what is wrong.
+
+    Source: ``docaemu_violations``.
+    """
+    ffi, lib = _emulator()
+    size = 64 * 1024
+    text = ffi.new("char[]", size)
+    lib.docaemu_violations(text, size)
+    return [line for line in ffi.string(text).decode().splitlines() if line]
+
+
+def spurious_notification() -> None:
+    """
+    Make every progress engine's fd readable with nothing to report.
+
+    Source: ``docaemu_spurious_notification``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_spurious_notification(), "docaemu_spurious_notification")
+
+
+def last_copies(n: int = 1) -> list[CopyTrace]:
+    """
+    The tasks submitted last.
+
+    Args:
+        n: How many, at most 64.
+
+    Returns:
+        The latest first.
+
+    Source: ``docaemu_last_copies``.
+    """
+    ffi, lib = _emulator()
+    copies = ffi.new("struct docaemu_copy[]", min(n, _MAX_TRACED))
+    num = ffi.new("size_t *")
+    _checked(lib.docaemu_last_copies(copies, len(copies), num), "docaemu_last_copies")
+    return [CopyTrace(copies[i].src, copies[i].dst, copies[i].length) for i in range(num[0])]
