@@ -138,7 +138,7 @@ static void
 stop_at_eighth(struct bed *bed, struct doca_dma_task_memcpy *task)
 {
 	bed_end_task(task);
-	if (bed->num_ok + bed->num_error == 7) {
+	if (bed->num_ok + bed->num_error == 8) {
 		CHECK_DOCA(doca_ctx_stop(bed->ctx), DOCA_ERROR_IN_PROGRESS);
 	}
 }
@@ -197,7 +197,7 @@ static void
 stop_at_last(struct bed *bed, struct doca_dma_task_memcpy *task)
 {
 	bed_end_task(task);
-	if (bed->num_ok + bed->num_error == 15) {
+	if (bed->num_ok + bed->num_error == 16) {
 		CHECK_DOCA(doca_ctx_stop(bed->ctx), DOCA_ERROR_IN_PROGRESS);
 	}
 }
