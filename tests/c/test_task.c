@@ -392,7 +392,8 @@ test_4_3_21_ordered_completions(void)
 		bed_start(&bed);
 		CHECK_DOCA(doca_dma_set_ordered_completions(bed.dma, 0), DOCA_ERROR_BAD_STATE);
 		for (size_t i = 0; i < 60; i++) {
-			bed_submit(&bed, i, 0, (4 << 20) + i * 64, i % 7 == 0 ? 1 << 20 : 64);
+			bed_submit(&bed, i, 0, (2 << 20) + i * 100000,
+				   i % 7 == 0 ? 100000 : 64);
 		}
 		OK(docaemu_step(SIZE_MAX, DOCAEMU_ORDER_LIFO, NULL));
 		bed_drain(&bed);
