@@ -510,6 +510,7 @@ doca_error_t
 doca_dev_close(struct doca_dev *dev)
 {
 	uint32_t users = 0;
+	bool last = false;
 
 	EMU_ENTER("dev_close");
 	if (dev == NULL) {
@@ -520,7 +521,8 @@ doca_dev_close(struct doca_dev *dev)
 	if (dev->opens == 1) {
 		users = atomic_load(&dev->num_users);
 	}
-	if (users == 0 && --dev->opens == 0) {
+	last = users == 0 && --dev->opens == 0;
+	if (last) {
 		dev->device->open = NULL;
 		dev->object.magic |= EMU_DEAD;
 		dev->info.object.magic |= EMU_DEAD;
@@ -530,7 +532,7 @@ doca_dev_close(struct doca_dev *dev)
 		emu_violation(__func__, dev, EMU_MAGIC_DEV, "%u maps and contexts use it", users);
 		return DOCA_ERROR_IN_USE;
 	}
-	if (dev->object.magic != EMU_MAGIC_DEV) {
+	if (last) {
 		emu_sub(&emu_stats.live_devs, 1);
 		emu_retire(dev, sizeof(*dev));
 	}
