@@ -80,7 +80,8 @@ def test_no_size_is_written_into_the_client() -> None:
     files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *PACKAGE.glob("_*.py")]
     found = set()
     for path in files:
-        text = re.sub(r"/\*.*?\*/|\"\"\".*?\"\"\"|#[^\n]*|\"[^\"\n]*\"", "", path.read_text(), flags=re.DOTALL)
+        comments = r"#[^\n]*|" if path.suffix == ".py" else ""  # in C, # begins a #define
+        text = re.sub(comments + r"/\*.*?\*/|\"\"\".*?\"\"\"|\"[^\"\n]*\"", "", path.read_text(), flags=re.DOTALL)
         found |= {(path.name, match) for match in literal.findall(text)}
     assert found <= set(allowed), found - set(allowed)
     assert {key for key in allowed if key not in found} == set()
