@@ -444,6 +444,12 @@ docaemu_step(size_t n, int order, size_t *stepped)
 }
 
 doca_error_t
+docaemu_complete(uint64_t dst, int status, int fatal)
+{
+	return emu_engine_complete(dst, (doca_error_t)status, fatal != 0);
+}
+
+doca_error_t
 docaemu_spurious_notification(void)
 {
 	emu_init();

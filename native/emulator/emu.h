@@ -532,6 +532,7 @@ void emu_engine_doorbell(struct doca_ctx *ctx, bool large);
 void emu_engine_handoff(struct doca_pe *pe);
 struct doca_task *emu_engine_claim_flush(struct doca_ctx *ctx);
 doca_error_t emu_engine_step(size_t n, int order, size_t *stepped);
+doca_error_t emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal);
 void emu_engine_reseed(void);
 bool emu_engine_idle(void);
 void emu_engine_fork_prepare(void);

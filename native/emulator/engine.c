@@ -656,6 +656,16 @@ claim_manual_locked(int order)
 	return best != NULL ? ring_take(&best->large, best_index) : NULL;
 }
 
+/* Execute a task that was taken out of its ring; the lock is held. */
+static void
+run_manual_locked(struct doca_task *task)
+{
+	task->flushed = atomic_load(&task->ctx->broken) != 0;
+	execute(task);
+	finish_locked(task);
+	emu_add(&emu_stats.tasks_step, 1);
+}
+
 /* Execute up to n tasks of contexts started in manual mode. */
 doca_error_t
 emu_engine_step(size_t n, int order, size_t *stepped)
@@ -672,10 +682,7 @@ emu_engine_step(size_t n, int order, size_t *stepped)
 		if (task == NULL) {
 			break;
 		}
-		task->flushed = atomic_load(&task->ctx->broken) != 0;
-		execute(task);
-		finish_locked(task);
-		emu_add(&emu_stats.tasks_step, 1);
+		run_manual_locked(task);
 		done++;
 	}
 	pthread_mutex_unlock(&engine.lock);
@@ -683,6 +690,41 @@ emu_engine_step(size_t n, int order, size_t *stepped)
 		*stepped = done;
 	}
 	return DOCA_SUCCESS;
+}
+
+/* End the waiting task that writes to an address, with a status instead of its own if that is not SUCCESS. */
+doca_error_t
+emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
+{
+	doca_error_t result = DOCA_ERROR_NOT_FOUND;
+
+	pthread_mutex_lock(&engine.lock);
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		uint32_t waiting =
+			ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+		uint32_t head = atomic_load(&ctx->large.head);
+
+		for (uint32_t i = 0; i < waiting; i++) {
+			struct doca_task *task =
+				atomic_load(&ctx->large.slots[(head + i) & ctx->large.mask]);
+			struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
+
+			if ((uint64_t)(uintptr_t)copy->to != dst) {
+				continue;
+			}
+			task = ring_take(&ctx->large, i);
+			if (status != DOCA_SUCCESS) {
+				copy->planned = status;
+				task->fatal = fatal;
+			}
+			run_manual_locked(task);
+			result = DOCA_SUCCESS;
+			goto unlock;
+		}
+	}
+unlock:
+	pthread_mutex_unlock(&engine.lock);
+	return result;
 }
 
 /* ---- fork ---- */

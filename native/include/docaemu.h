@@ -170,6 +170,21 @@ DOCAEMU_API
 doca_error_t docaemu_step(size_t n, int order, size_t *stepped);
 
 /**
+ * In engine=manual, end the one task that has not begun and writes to an address: releases tasks
+ * in any order, and fails the one that is meant.
+ *
+ * @param[in] dst where the task writes first
+ * @param[in] status DOCA_SUCCESS: as it would end by itself; else it ends with this code, unexecuted
+ * @param[in] fatal whether a failure stops the context
+ * @retval DOCA_SUCCESS doca_pe_progress reports it
+ * @retval DOCA_ERROR_NOT_FOUND no such task waits
+ *
+ * Any thread.
+ */
+DOCAEMU_API
+doca_error_t docaemu_complete(uint64_t dst, int status, int fatal);
+
+/**
  * How many times faults are still to fire; faults without end are not counted.
  *
  * @retval DOCA_SUCCESS

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import aiodocadma
-from aiodocadma import DMA, emulator
+from aiodocadma import DMA, CopyFuture, emulator
 
 ENGINES = ("default", "worker", "manual")
 
@@ -72,3 +72,47 @@ async def turns(n: int = 3) -> None:
     """Let the loop do n turns."""
     for _ in range(n):
         await asyncio.sleep(0)
+
+
+class RealCopies:
+    """Copies of a DMA on the manual engine, for the tests that the pure-Python model of the future passes, too."""
+
+    async def __aenter__(self) -> RealCopies:
+        self._opened = aiodocadma.open_dma()
+        self._dma = await self._opened.__aenter__()
+        # Any exception may be the failure of a copy here, not only what DOCA has codes for.
+        self._failures: dict[object, BaseException] = {}
+        self._dma._failure = lambda future, *_: self._failures.pop(future.tag)  # type: ignore[method-assign]
+        self._addresses: dict[object, int] = {}
+        self._maps: list[aiodocadma.MemoryMap] = []
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.__aexit__(None, None, None)
+        self._maps.clear()
+
+    def start(self, length: int = 64) -> CopyFuture:
+        """Start a copy that the engine holds."""
+        tag = object()
+        future = self._dma.copy(bytes(length), bytearray(length), tag=tag)
+        self._dma._turn()  # ring the doorbell
+        self._addresses[tag] = emulator.last_copies(1)[0].dst
+        return future
+
+    def finish(self, future: CopyFuture) -> None:
+        """Let the engine finish this copy, and the DMA see it."""
+        assert emulator.complete(self._addresses[future.tag])
+        self._dma._readable()
+
+    def fail(self, future: CopyFuture, error: BaseException) -> None:
+        """Let the engine fail this copy, and the DMA see it."""
+        self._failures[future.tag] = error
+        assert emulator.complete(self._addresses[future.tag], code=17, fatal=False)
+        self._dma._readable()
+
+
+@pytest.fixture
+def real_copies() -> RealCopies:
+    """The engine is held until a test lets it finish a copy."""
+    emulator.configure(engine="manual")
+    return RealCopies()

@@ -104,8 +104,6 @@ def copies(request: pytest.FixtureRequest) -> Any:
     """An async context manager, entered in the test's loop, with ``start``, ``finish`` and ``fail``."""
     if request.param == "model":
         return ModelCopies()
-    # INTEGRATION: tests/dma/conftest.py must define `real_copies`: a DMA on the emulator in manual mode, with the same
-    # methods as ModelCopies; `finish` and `fail` step the engine and run the DMA's reader before they return.
     return request.getfixturevalue("real_copies")
 
 
