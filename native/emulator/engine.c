@@ -215,9 +215,15 @@ wake_one(void)
 static void
 wake_if_all_asleep(void)
 {
-	uint32_t num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+	uint32_t num;
 
-	for (uint32_t i = 0; i < num; i++) {
+	if (doca_likely(atomic_load_explicit(&engine.workers[0].sleep, memory_order_seq_cst) !=
+			EMU_ASLEEP)) {
+		return;
+	}
+	num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+
+	for (uint32_t i = 1; i < num; i++) {
 		if (atomic_load_explicit(&engine.workers[i].sleep, memory_order_seq_cst) !=
 		    EMU_ASLEEP) {
 			return;
