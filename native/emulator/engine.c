@@ -7,7 +7,7 @@
  *
  *               nothing to do, but doorbells             a tick without doorbells
  *   AWAKE ------------------------------> TICKING ------------------------------> ASLEEP
- *     ^    (or all small tasks are young)    |  sleeps 0.5 ms                       |  sleeps
+ *     ^    (or all small tasks are young)    |  sleeps 0.4 ms                       |  sleeps
  *     +--------------------------------------+--------------------------------------+
  *       waking: exactly one compare-and-swap back to AWAKE, then one futex call
  *
@@ -36,7 +36,7 @@
 #endif
 
 #define EMU_NUM_WORKERS 2
-#define EMU_TICK_NS 500000
+#define EMU_TICK_NS 400000
 #define EMU_SECOND_WORKER_NICE 5
 /* A worker that begins a copy this long sees to it that the other one keeps ticking. */
 #define EMU_LONG_COPY (1u << 20)

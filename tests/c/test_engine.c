@@ -211,29 +211,22 @@ test_manual_orders_over_contexts(void)
 	}
 }
 
-/* Arming gives small tasks away at once; left alone they wait for a tick or two, 250 us at the least. */
+/* Arming gives small tasks away at once: it wakes a worker that would sleep out its tick. */
 static void
 test_arming_hands_over_at_once(void)
 {
-	uint64_t best = UINT64_MAX;
 	struct bed bed;
 
 	bed_open(&bed, 4096, 64);
 	bed_start(&bed);
 	for (size_t i = 0; i < 100; i++) {
-		uint64_t begin = now_ns();
-
 		bed_submit(&bed, i, 0, 2048, 8);
 		OK(doca_pe_request_notification(bed.pe));
 		CHECK(bed_readable(&bed, 10000));
-		if (now_ns() - begin < best) {
-			best = now_ns() - begin;
-		}
 		OK(doca_pe_clear_notification(bed.pe, 0));
 		CHECK_EQ(bed_progress(&bed), 1);
 	}
-	printf("  best %llu us\n", (unsigned long long)(best / 1000));
-	CHECK(best < 200000);
+	CHECK(counters().worker_wakes >= 50);
 	CHECK_EQ(counters().tasks_worker, 100);
 	bed_close(&bed);
 }
