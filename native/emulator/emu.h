@@ -123,8 +123,7 @@ struct emu_object {
 static inline bool
 emu_is(const void *object, uint32_t magic)
 {
-	return object != NULL && ((uintptr_t)object & 7) == 0 &&
-	       ((const struct emu_object *)object)->magic == magic;
+	return object != NULL && ((const struct emu_object *)object)->magic == magic;
 }
 
 doca_error_t emu_bad_object(const char *func, const void *object, uint32_t magic);
@@ -483,7 +482,6 @@ struct doca_pe {
 	uint32_t num_ctxs;
 	enum doca_pe_event_mode event_mode;
 	int fd;
-	uint64_t in_flight;
 	_Atomic(const void *) owner; /* the thread inside, see emu_pe_enter */
 	/* any thread */
 	_Atomic uint32_t arm;

@@ -353,8 +353,7 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	doca_dma_task_memcpy_completion_cb_t callback = dma->ok_cb;
 
 	ctx->in_flight--;
-	pe->in_flight--;
-	atomic_store_explicit(&pe->stats.in_flight, pe->in_flight, memory_order_relaxed);
+	emu_add_own(&pe->stats.in_flight, (uint64_t)-1);
 	if (doca_likely(result == DOCA_SUCCESS)) {
 		emu_add_own(&pe->stats.completions_ok, 1);
 		emu_add_own(&pe->stats.bytes, copy->len);
@@ -528,7 +527,7 @@ doca_pe_get_num_inflight_tasks(const struct doca_pe *pe, size_t *num_inflight_ta
 	EMU_ENTER("pe_get_num_inflight_tasks");
 	EMU_CHECK(pe, EMU_MAGIC_PE);
 	EMU_CHECK_OUT(num_inflight_tasks);
-	*num_inflight_tasks = pe->in_flight;
+	*num_inflight_tasks = atomic_load_explicit(&pe->stats.in_flight, memory_order_relaxed);
 	return DOCA_SUCCESS;
 }
 
@@ -558,8 +557,8 @@ static void
 ring_doorbell(struct doca_ctx *ctx)
 {
 	struct doca_pe *pe = ctx->pe;
-	bool large = atomic_load_explicit(&ctx->large.tail, memory_order_relaxed) !=
-		     ctx->large.pending;
+	bool large = doca_unlikely(atomic_load_explicit(&ctx->large.tail, memory_order_relaxed) !=
+				   ctx->large.pending);
 	bool small = atomic_load_explicit(&ctx->small.tail, memory_order_relaxed) !=
 		     ctx->small.pending;
 
@@ -588,6 +587,7 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	struct doca_ctx *ctx = task->ctx;
 	struct doca_pe *pe = ctx->pe;
 	struct emu_ring *ring = &ctx->large;
+	uint64_t in_flight;
 	doca_error_t result;
 
 	if (emu_pe_is_foreign(pe, func)) {
@@ -628,12 +628,11 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 		ctx->order_last = task;
 	}
 	ctx->in_flight++;
-	pe->in_flight++;
-	atomic_store_explicit(&pe->stats.in_flight, pe->in_flight, memory_order_relaxed);
-	if (pe->in_flight >
-	    atomic_load_explicit(&pe->stats.max_in_flight, memory_order_relaxed)) {
-		atomic_store_explicit(&pe->stats.max_in_flight, pe->in_flight,
-				      memory_order_relaxed);
+	emu_add_own(&pe->stats.in_flight, 1);
+	in_flight = atomic_load_explicit(&pe->stats.in_flight, memory_order_relaxed);
+	if (doca_unlikely(in_flight > atomic_load_explicit(&pe->stats.max_in_flight,
+							   memory_order_relaxed))) {
+		atomic_store_explicit(&pe->stats.max_in_flight, in_flight, memory_order_relaxed);
 	}
 	emu_add_own(&pe->stats.submits, 1);
 	atomic_store_explicit(&ring->slots[ring->pending & ring->mask], task,
