@@ -460,6 +460,23 @@ adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, str
 		.src_map = src_map, .src = src, .dst_map = dst_map, .dst = dst, .length = length};
 }
 
+/* Is a recycle due because closed maps pin too much? */
+static bool
+graveyard_full(const struct adma_channel *ch)
+{
+	return atomic_load_explicit(&ch->buried_bytes, memory_order_relaxed) > ch->config.graveyard_bytes ||
+	       atomic_load_explicit(&ch->buried_maps, memory_order_relaxed) > ch->config.graveyard_maps;
+}
+
+void
+adma_channel_park(struct adma_channel *ch)
+{
+	ch->park = true;
+	if (ch->state == ADMA_CHANNEL_RUNNING) {
+		ch->state = ADMA_CHANNEL_DRAINING;
+	}
+}
+
 void
 adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 {
@@ -467,6 +484,9 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 	ch->pending++;
 	ch->counters.copies_started++;
 	wait_append(ch, copy);
+	if (graveyard_full(ch)) {
+		adma_channel_park(ch);
+	}
 	fill(ch);
 }
 
@@ -551,15 +571,6 @@ adma_free_all_tasks(struct adma_channel *ch)
 {
 	for (uint32_t i = 0; i < ch->window; i++) {
 		free_task(ch, &ch->segments[i]);
-	}
-}
-
-void
-adma_channel_park(struct adma_channel *ch)
-{
-	ch->park = true;
-	if (ch->state == ADMA_CHANNEL_RUNNING) {
-		ch->state = ADMA_CHANNEL_DRAINING;
 	}
 }
 
@@ -678,7 +689,7 @@ adma_channel_turn(struct adma_channel *ch)
 		return ch->pending == 0 ? ADMA_TURN_IDLE : 0;
 	}
 	ch->counters.turns++;
-	if (adma_graveyard_full(ch)) {
+	if (graveyard_full(ch)) {
 		adma_channel_park(ch);
 	}
 	adma_flush(ch);

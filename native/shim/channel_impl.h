@@ -4,6 +4,7 @@
 #define ADMA_CHANNEL_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "channel.h"
@@ -75,8 +76,9 @@ struct adma_channel {
 	pthread_mutex_t maps_lock;
 	struct adma_mmap *maps; /* registered for this channel and not buried */
 	struct adma_mmap *graveyard;
-	uint64_t buried_bytes;
-	uint32_t buried_maps;
+	/* written under the lock, read without */
+	_Atomic uint64_t buried_bytes;
+	_Atomic uint32_t buried_maps;
 };
 
 static inline int64_t
@@ -104,8 +106,6 @@ void
 adma_flush(struct adma_channel *ch);
 
 /* graveyard.c: the first failure, if any; what could not be unregistered stays pinned. */
-bool
-adma_graveyard_full(struct adma_channel *ch);
 doca_error_t
 adma_graveyard_empty(struct adma_channel *ch);
 doca_error_t

@@ -5,18 +5,6 @@
  */
 #include "channel_impl.h"
 
-/* Is a recycle due because closed maps pin too much? */
-bool
-adma_graveyard_full(struct adma_channel *ch)
-{
-	bool full;
-
-	pthread_mutex_lock(&ch->maps_lock);
-	full = ch->buried_bytes > ch->config.graveyard_bytes || ch->buried_maps > ch->config.graveyard_maps;
-	pthread_mutex_unlock(&ch->maps_lock);
-	return full;
-}
-
 static void
 link_map(struct adma_mmap **list, struct adma_mmap *map)
 {
@@ -59,8 +47,8 @@ adma_channel_retire(struct adma_channel *ch, struct adma_mmap *map)
 	bury = map->used && map->mmap != NULL;
 	if (bury) {
 		link_map(&ch->graveyard, map);
-		ch->buried_bytes += map->length;
-		ch->buried_maps++;
+		atomic_fetch_add(&ch->buried_bytes, map->length);
+		atomic_fetch_add(&ch->buried_maps, 1);
 	}
 	pthread_mutex_unlock(&ch->maps_lock);
 	if (!bury && adma_mmap_unregister(map) == DOCA_SUCCESS) {
@@ -78,8 +66,8 @@ adma_graveyard_empty(struct adma_channel *ch)
 	pthread_mutex_lock(&ch->maps_lock);
 	map = ch->graveyard;
 	ch->graveyard = NULL;
-	ch->buried_bytes = 0;
-	ch->buried_maps = 0;
+	atomic_store(&ch->buried_bytes, 0);
+	atomic_store(&ch->buried_maps, 0);
 	for (struct adma_mmap *live = ch->maps; live != NULL; live = live->next) {
 		live->used = 0;
 	}

@@ -128,6 +128,7 @@ doca_error_t adma_channel_recycle(struct adma_channel *channel, struct adma_fail
 void adma_channel_resume(struct adma_channel *channel, bool recycled);
 unsigned adma_channel_close(struct adma_channel *channel, struct adma_failure *failures, unsigned max);
 bool adma_channel_finalize(struct adma_channel *channel, uint64_t timeout_ns);
+void adma_channel_free(struct adma_channel *channel);
 void adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
 void adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);
 void adma_channel_get_counters(const struct adma_channel *channel, struct adma_counters *counters);

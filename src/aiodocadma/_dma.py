@@ -7,9 +7,8 @@ turn gives DOCA more work, collects what ended, and arms the notification fd; th
 once, leads to the next turn. This module does what is not hot: opening, registering memory, closing, and the answers to
 the questions that C asks (the ``_on_...``, ``_refuse`` and ``_failure`` methods).
 
-Threads. Everything runs in the loop's thread except native calls that may block. Those run in a short-lived worker
-thread, one at a time per DMA (``_lock``): registration beside the running pump, which it does not touch; recycling and
-closing only while the channel is parked, when the loop's thread stays away from the progress engine.
+Threads. Everything runs in the loop's thread except the calls of ``Engine``, which may block and run in short-lived
+worker threads: registration beside the running pump; recycling and closing while the channel is parked.
 
 Life. Closing is a state that the pump advances, never a task:
 
@@ -26,12 +25,11 @@ import functools
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from weakref import ref
 
 from aiodocadma import _native, _worker
-from aiodocadma._devices import Capabilities, DeviceInfo, select_device
-from aiodocadma._library import Library, open_library
+from aiodocadma._engine import Engine, OnFlush
 from aiodocadma._memory import Buffer, MemoryMap, PlainBuffer, view_of
 from aiodocadma._native import Channel, CopyFuture
 from aiodocadma._statistics import Statistics
@@ -52,16 +50,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from aiodocadma._devices import Capabilities, DeviceInfo
+    from aiodocadma.exceptions import DocaError
+
 __all__ = ["DMA", "DMAState", "open_dma"]
 
-# Policy, not limits of a device.
 QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
-GRAVEYARD_BYTES: Final = 64 * 1024 * 1024  # closed maps may pin this much before the context is recycled
-GRAVEYARD_MAPS: Final = 1024  # or be this many
-TURN_BUDGET: Final = 0.0004  # seconds the pump may hold the loop
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
-
-OnFlush = Literal["replay", "fail"]
 
 
 class DMAState(enum.Enum):
@@ -84,108 +79,30 @@ class DMA(Channel):
     Made by ``open_dma()``. It, its maps and its futures belong to that loop and its thread; use from another raises
     ``WrongLoopError``, use after ``os.fork()`` in the child ``ForkedError``.
 
-    Raises:
-        TypeError: If called; use ``open_dma()``.
+    Args:
+        engine: The opened device, which this object closes.
+        loop: The running loop.
+        drain_timeout: Seconds that closing waits for the engine.
 
     Source: ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``; DOCA DMA guide.
     """
 
-    def __init__(self) -> None:
-        raise TypeError("use 'async with open_dma() as dma'")
-
-    # ---- opening
-
-    @classmethod
-    async def _open(
-        cls,
-        device: str | None,
-        library: str | os.PathLike[str] | None,
-        num_tasks: int | None,
-        window: int | None,
-        on_flush: OnFlush,
-        drain_timeout: float,
-    ) -> DMA:
-        loop = asyncio.get_running_loop()
-        outcome = loop.create_future()
-
-        def open_native() -> tuple[Library, DeviceInfo, _native.NativeDevice, _native.NativeChannel]:
-            loaded = open_library(library)
-            info = select_device(loaded, device)
-            try:
-                native_device = loaded.native.open_device(info.pci_address)
-                try:
-                    channel = native_device.open_channel(
-                        num_tasks=num_tasks or 0,
-                        window=window or 0,
-                        graveyard_bytes=GRAVEYARD_BYTES,
-                        graveyard_maps=GRAVEYARD_MAPS,
-                        turn_budget=TURN_BUDGET,
-                        replay=on_flush == "replay",
-                    )
-                except BaseException:
-                    native_device.close()
-                    raise
-            except _native.Failure as failure:
-                raise loaded.error(failure, device=info.name) from None
-            return loaded, info, native_device, channel
-
-        def opened(
-            result: tuple[Library, DeviceInfo, _native.NativeDevice, _native.NativeChannel] | None,
-            exception: BaseException | None,
-        ) -> None:
-            if result is None:
-                outcome.set_exception(cast(BaseException, exception))
-                return
-            try:
-                outcome.set_result(cls._bind(loop, *result, drain_timeout))
-            except BaseException as exc:
-                outcome.set_exception(exc)
-
-        _worker.start(loop, open_native, opened)
-        stop = await _worker.wait_out(outcome)
-        dma = outcome.result()
-        if stop is not None:
-            await dma.aclose()
-            raise stop
-        return cast(DMA, dma)
-
-    @classmethod
-    def _bind(
-        cls,
-        loop: asyncio.AbstractEventLoop,
-        library: Library,
-        device: DeviceInfo,
-        native_device: _native.NativeDevice,
-        channel: _native.NativeChannel,
-        drain_timeout: float,
-    ) -> DMA:
-        self = cls.__new__(cls)
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, drain_timeout: float) -> None:
+        self._engine = engine
+        self._native = engine.channel
         self._loop = loop
-        self._library = library
-        self._device_info = device
-        self._native_device = native_device
-        self._native = channel
         self._drain_timeout = drain_timeout
-        self._pid = os.getpid()
         self._thread = threading.get_ident()
-        self._lock = threading.Lock()  # one worker call at a time
-        self._registering = 0
-        self._native_closed = False
+        self._capabilities = engine.capabilities()
+        self._registering = 0  # worker calls that closing waits for
         self._recycling = False
         self._lost: EngineLostError | None = None
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
-        self._capabilities = Capabilities._from_native(channel.caps())
-        self._attach(channel.address, loop)
-        try:
-            loop.add_reader(channel.fd, _wake, ref(self))
-        except BaseException:
-            self._native_closed = True
-            channel.close()
-            native_device.close()
-            raise
-        return self
+        self._native_closed = False  # or closing natively: hands off
+        self._attach(self._native.address, loop)
+        loop.add_reader(self._native.fd, _Reader(self, loop))
 
     # ---- what it is
 
@@ -199,7 +116,7 @@ class DMA(Channel):
 
         Source: ``doca_dev_as_devinfo``.
         """
-        return self._device_info
+        return self._engine.device
 
     @property
     def capabilities(self) -> Capabilities:
@@ -223,7 +140,7 @@ class DMA(Channel):
 
         Source: aiodocadma.
         """
-        return self._library.emulated
+        return self._engine.library.emulated
 
     @property
     def state(self) -> DMAState:
@@ -265,7 +182,7 @@ class DMA(Channel):
         status = self._native.status()
         emulated = " (emulated)" if self.emulated else ""
         return (
-            f"<DMA {self._device_info.name}{emulated} {self.state.name} "
+            f"<DMA {self.device.name}{emulated} {self.state.name} "
             f"{status.in_flight}/{status.window} in flight, {status.waiting} waiting>"
         )
 
@@ -322,7 +239,7 @@ class DMA(Channel):
         return await self._register(plain.address, plain.nbytes, plain.access, plain.view)
 
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
-        if nbytes <= QUICK_PIN_BYTES and (registered := self._register_now(address, nbytes, access)) is not None:
+        if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
             return MemoryMap._adopt(self, registered, keep)
         outcome: asyncio.Future[MemoryMap] = self._loop.create_future()
 
@@ -332,38 +249,13 @@ class DMA(Channel):
             else:
                 outcome.set_result(MemoryMap._adopt(self, registered, keep))
 
-        self._start_worker(functools.partial(self._register_native, address, nbytes, access), then)
+        self._start_worker(functools.partial(self._engine.register, address, nbytes, access), then)
         stop = await _worker.wait_out(outcome)
         memory_map = outcome.result()
         if stop is not None:
             memory_map.close()
             raise stop
         return memory_map
-
-    def _register_native(self, address: int | None, nbytes: int, access: int) -> int:
-        with self._lock:
-            return self._register_locked(address, nbytes, access)
-
-    def _register_locked(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int:
-        if self._native_closed:
-            raise ClosedError("the DMA was closed")
-        try:
-            registered = self._native_device.register(address, nbytes, access)
-        except _native.Failure as failure:
-            raise self._library.error(
-                failure, device=self._device_info.name, cause=f"registering {nbytes} bytes of {what}"
-            ) from None
-        self._native.adopt(registered)
-        return registered
-
-    def _register_now(self, address: int | None, nbytes: int, access: int) -> int | None:
-        """Register in the loop's thread, unless a worker is in the library: then None."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            return self._register_locked(address, nbytes, access)
-        finally:
-            self._lock.release()
 
     def _start_worker(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
         """Run a registration; closing waits for it."""
@@ -440,27 +332,22 @@ class DMA(Channel):
             (name, obj if isinstance(obj, Buffer) else plain)
             for name, obj, plain in (("src", src, source), ("dst", dst, destination))
         ]
-        to_pin = sum(side.nbytes for _, side in sides if isinstance(side, PlainBuffer))
-        if to_pin <= QUICK_PIN_BYTES and self._lock.acquire(blocking=False):
-            try:
-                buffers = [self._mapped(name, side) for name, side in sides]
-            finally:
-                self._lock.release()
-            return self.copy(*buffers, tag=tag)
+        if sum(side.nbytes for _, side in sides if isinstance(side, PlainBuffer)) <= QUICK_PIN_BYTES:
+            now = [self._mapped(name, side, self._engine.register_now) for name, side in sides]
+            if now[0] is not None and now[1] is not None:
+                return self.copy(now[0], now[1], tag=tag)
 
         future = self._reserve(source.nbytes, tag)
 
         def register() -> list[Buffer]:
-            with self._lock:
-                return [self._mapped(name, side) for name, side in sides]
+            return [cast(Buffer, self._mapped(name, side, self._engine.register)) for name, side in sides]
 
         def then(buffers: list[Buffer] | None, exception: BaseException | None) -> None:
-            if buffers is None:
-                self._fail(future, cast(BaseException, exception))
-                return
             try:
+                if buffers is None:
+                    raise cast(BaseException, exception)
                 self._start(future, *buffers)
-            except Exception as exc:
+            except BaseException as exc:
                 self._fail(future, exc)
 
         self._start_worker(register, then)
@@ -471,13 +358,14 @@ class DMA(Channel):
             self._refuse("map_closed", argument)
         return view_of(obj, argument)
 
-    def _mapped(self, name: str, side: Buffer | PlainBuffer) -> Buffer:
+    def _mapped(
+        self, name: str, side: Buffer | PlainBuffer, register: Callable[[int, int, int, str], int | None]
+    ) -> Buffer | None:
         """Register a plain side for one copy; the copy's future holds the map, and with it the caller's export."""
         if isinstance(side, Buffer):
             return side
-        return MemoryMap._adopt(
-            self, self._register_locked(side.address, side.nbytes, side.access, name), side.view
-        )
+        registered = register(side.address, side.nbytes, side.access, name)
+        return None if registered is None else MemoryMap._adopt(self, registered, side.view)
 
     # ---- what C asks
 
@@ -506,16 +394,11 @@ class DMA(Channel):
                 raise OverlapError("dst overlaps src")
         raise InternalError(f"refused: {reason} {details}")
 
-    def _failure(
-        self, future: CopyFuture, code: int, phase: int, flushed: bool, abandoned: bool
-    ) -> BaseException:
+    def _failure(self, future: CopyFuture, code: int, phase: int, flushed: bool, abandoned: bool, /) -> BaseException:
         """Make the exception of a copy that did not end well."""
         if abandoned and code == 0:
             return self._lost or ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        names = ("open", "register", "alloc", "submit", "complete", "stop")
-        calls = {2: "doca_dma_task_memcpy_alloc_init", 3: "doca_task_submit", 4: "doca_task_get_status"}
-        failure = _native.Failure(code, calls.get(phase, ""), cast(Any, names[phase]))
-        error = self._library.error(failure, device=self._device_info.name, tag=future.tag)
+        error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
         if flushed:
             return FlushedError(
                 "another copy's failure ended this one, and it was not replayed", culprit=error, tag=future.tag
@@ -539,15 +422,11 @@ class DMA(Channel):
                 self._loop.remove_reader(self._native.fd)
                 # A turn later: the loop must have forgotten the fd before it is closed.
                 self._native_closed = True
-                self._loop.call_soon(_worker.start, self._loop, self._close_native, self._closed)
+                self._loop.call_soon(_worker.start, self._loop, self._engine.close, self._closed)
             return
         if self._lost is None:
             self._recycling = True
-            _worker.start(self._loop, self._recycle_native, self._recycled)
-
-    def _recycle_native(self) -> bool:
-        with self._lock:
-            return self._native.recycle()
+            _worker.start(self._loop, self._engine.recycle, self._recycled)
 
     def _recycled(self, changed: bool | None, exception: BaseException | None) -> None:
         self._recycling = False
@@ -555,7 +434,7 @@ class DMA(Channel):
         if exception is not None:
             self._lose(exception)
         elif changed:
-            self._capabilities = Capabilities._from_native(self._native.caps())
+            self._capabilities = self._engine.capabilities()
         if self._closing is not None:
             self._native.park()
         self._advance()
@@ -565,19 +444,15 @@ class DMA(Channel):
         if self._native.status().state >= _native.PARKED:
             self._on_parked()
         else:
-            self._schedule()
+            self._wake()
 
     def _lose(self, exception: BaseException) -> None:
         """No context could be made: what waits ends now, what comes is refused."""
-        cause = (
-            self._library.error(exception, device=self._device_info.name)
-            if isinstance(exception, _native.Failure)
-            else exception
-        )
         self._lost = EngineLostError(
-            f"{self._device_info.name}: the context could not be started again", hint="Close this DMA and open a new one."
+            f"{self.device.name}: the context could not be started again",
+            hint="Close this DMA and open a new one.",
         )
-        self._lost.__cause__ = cause
+        self._lost.__cause__ = exception
         self._close_begin()
         self._abandon()
 
@@ -621,27 +496,24 @@ class DMA(Channel):
             held = self._native.status().in_flight
             self._closing.set_exception(
                 DrainTimeoutError(
-                    f"{self._device_info.name} still holds {held} tasks after {self._drain_timeout} s",
+                    f"{self.device.name} still holds {held} tasks after {self._drain_timeout} s",
                     hint="Their memory stays pinned until the engine lets go of it.",
                 )
             )
 
-    def _close_native(self) -> list[_native.Failure]:
-        with self._lock:
-            failures = self._native.close()
-            if not failures and (code := self._native_device.close()):
-                failures = [_native.Failure(code, "doca_dev_close", "stop")]
-            return failures
-
-    def _closed(self, failures: list[_native.Failure] | None, exception: BaseException | None) -> None:
+    def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
-        self._on_idle()
+        self._detach()
+        if exception is None and not errors:
+            self._native.free()
         closing = cast("asyncio.Future[None]", self._closing)
-        if closing.done():
+        if closing.done():  # timed out, and done after all
+            closing.exception()
+            self._closing = self._loop.create_future()
+            self._closing.set_result(None)
             return
-        if exception is None and failures:
-            errors = [self._library.error(failure, device=self._device_info.name) for failure in failures]
+        if errors:
             exception = errors[0]
             for error in errors[1:]:
                 exception.add_note(str(error))
@@ -665,27 +537,25 @@ class DMA(Channel):
             exc.add_note(f"and closing the DMA failed: {close_error}")
 
     def __del__(self) -> None:
-        # A half-built one has no _native; in a forked child nothing of the parent's is touched.
-        native: _native.NativeChannel | None = getattr(self, "_native", None)
-        if native is None or self._native_closed or self._pid != os.getpid():
+        # A half-built one has no _native_closed; in a forked child nothing of the parent's is touched.
+        if getattr(self, "_native_closed", True) or self._forked:
             return
         self._native_closed = True
-        warnings.warn(f"unclosed {self._device_info.name} DMA; use 'async with open_dma()'", ResourceWarning, source=self)
-        abandon = functools.partial(_finalize, native, self._native_device)
+        warnings.warn(f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, source=self)
+        self._detach()
         if self._loop.is_closed():
-            abandon()
+            self._engine.finalize(FINALIZE_TIMEOUT)
         elif threading.get_ident() == self._thread:
-            self._loop.remove_reader(native.fd)
-            abandon()
+            _finalize(self._loop, self._engine)
         else:
             # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finalize_in_loop, self._loop, native, abandon)
+                self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
 
     # ---- who may call
 
     def _check_owner(self) -> None:
-        if self._pid != os.getpid():
+        if self._forked:
             self._refuse("forked")
         if _running_loop() is not self._loop:
             self._refuse("loop")
@@ -700,22 +570,33 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return asyncio._get_running_loop()
 
 
-def _wake(dma: ref[DMA]) -> None:
-    """The loop's reader: weak, so that a DMA nobody holds and with nothing in flight can be collected."""
-    if (alive := dma()) is not None:
-        alive._readable()
+def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    loop.remove_reader(engine.channel.fd)
+    engine.finalize(FINALIZE_TIMEOUT)
 
 
-def _finalize(native: _native.NativeChannel, native_device: _native.NativeDevice) -> None:
-    if native.finalize(FINALIZE_TIMEOUT):
-        native_device.close()
+class _Reader:
+    """
+    The loop's reader of the notification fd.
 
+    Weak, so that a DMA nobody holds and with nothing in flight can be collected. The loop drops it when it is closed,
+    and that is how a DMA learns of it: copies still pending then will never be collected by a turn, so they must not
+    keep the DMA from its finaliser.
+    """
 
-def _finalize_in_loop(
-    loop: asyncio.AbstractEventLoop, native: _native.NativeChannel, abandon: Callable[[], None]
-) -> None:
-    loop.remove_reader(native.fd)
-    abandon()
+    __slots__ = ("_dma", "_loop")
+
+    def __init__(self, dma: DMA, loop: asyncio.AbstractEventLoop) -> None:
+        self._dma = ref(dma)
+        self._loop = loop
+
+    def __call__(self) -> None:
+        if (dma := self._dma()) is not None:
+            dma._readable()
+
+    def __del__(self) -> None:
+        if (dma := self._dma()) is not None and self._loop.is_closed():
+            dma._orphan()
 
 
 class open_dma(contextlib.AbstractAsyncContextManager[DMA]):  # noqa: N801 (a function to its callers)
@@ -761,14 +642,32 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):  # noqa: N801 (a fu
             raise ValueError(f"on_flush must be 'replay' or 'fail', not {on_flush!r}")
         if drain_timeout <= 0:
             raise ValueError(f"drain_timeout must be positive, not {drain_timeout}")
-        self._open = functools.partial(DMA._open, device, library, num_tasks, window, on_flush, drain_timeout)
+        self._open = functools.partial(Engine, library, device, num_tasks, window, on_flush)
+        self._drain_timeout = drain_timeout
         self._dma: DMA | None = None
 
     async def __aenter__(self) -> DMA:
         if self._dma is not None:
             raise RuntimeError("this open_dma() was entered before")
-        self._dma = await self._open()
-        return self._dma
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[DMA] = loop.create_future()
+
+        def opened(engine: Engine | None, exception: BaseException | None) -> None:
+            try:
+                if engine is None:
+                    raise cast(BaseException, exception)
+                outcome.set_result(DMA(engine, loop, self._drain_timeout))
+            except BaseException as exc:
+                outcome.set_exception(exc)
+
+        _worker.start(loop, self._open, opened)
+        stop = await _worker.wait_out(outcome)
+        dma = outcome.result()
+        if stop is not None:
+            await dma.aclose()
+            raise stop
+        self._dma = dma
+        return dma
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

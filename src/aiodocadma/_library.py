@@ -38,7 +38,7 @@ class Library:
             self.native = _native.NativeLibrary(common, dma)
         except _native.LoadError as error:
             raise _load_error(error, common, dma) from None
-        self.path = self.native.path
+        self.path = os.path.realpath(self.native.path)
         self.version = self.native.version
         self.emulated = Path(self.path).name.startswith("libdocaemu")
         numbers = re.match(r"(\d+)\.(\d+)", self.version or "")

@@ -40,6 +40,11 @@ ACCESS_LOCAL_READ_ONLY: Final = 0
 ACCESS_LOCAL_READ_WRITE: Final = 1
 
 _PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
+_COPY_CALLS: Final[dict[Phase, str]] = {
+    "alloc": "doca_dma_task_memcpy_alloc_init",
+    "submit": "doca_task_submit",
+    "complete": "doca_task_get_status",
+}
 _MAX_CLOSE_FAILURES: Final = 8
 _ERROR_BYTES: Final = 1024
 
@@ -112,6 +117,11 @@ def _text(pointer: Any) -> str:
 
 def _failure(failure: Any) -> Failure:
     return Failure(int(failure.code), _text(failure.call), _PHASES[failure.phase])
+
+
+def copy_failure(code: int, phase: int) -> Failure:
+    """The failure that a copy ended with, as the channel recorded it."""
+    return Failure(code, _COPY_CALLS.get(_PHASES[phase], "doca_task_submit"), _PHASES[phase])
 
 
 def _caps(caps: Any) -> Caps:
@@ -219,7 +229,14 @@ class NativeDevice:
         return int(ffi.cast("uintptr_t", out[0]))
 
     def open_channel(
-        self, *, num_tasks: int, window: int, graveyard_bytes: int, graveyard_maps: int, turn_budget: float, replay: bool
+        self,
+        *,
+        num_tasks: int,
+        window: int,
+        graveyard_bytes: int,
+        graveyard_maps: int,
+        turn_budget: float,
+        replay: bool,
     ) -> NativeChannel:
         """Open a channel; raises Failure. May reach firmware. ``turn_budget`` in seconds, 0 for none."""
         config = ffi.new("struct adma_channel_config *")
@@ -237,10 +254,12 @@ class NativeDevice:
 
 
 class NativeChannel:
-    """The calls on a channel that are not hot; the ``Channel`` it is attached to frees the struct."""
+    """The calls on a channel that are not hot."""
+
+    _last: tuple[ChannelStatus, dict[str, int], Caps]
 
     def __init__(self, channel: Any) -> None:
-        self._channel = channel
+        self._channel: Any = channel
         self.address = int(ffi.cast("uintptr_t", channel))
         self.fd = int(lib.adma_channel_fd(channel))
 
@@ -270,12 +289,20 @@ class NativeChannel:
         """Progress for at most ``timeout`` seconds, then close; False if something had to be leaked."""
         return bool(lib.adma_channel_finalize(self._channel, int(timeout * 1e9)))
 
+    def free(self) -> None:
+        """Free the struct of a closed channel; what it counted stays readable."""
+        self._last = (self.status(), self.counters(), self.caps())
+        channel, self._channel = self._channel, None
+        lib.adma_channel_free(channel)
+
     def adopt(self, map_address: int) -> None:
         """Take note of a map, so that closing unregisters it."""
         lib.adma_channel_adopt(self._channel, ffi.cast("struct adma_mmap *", map_address))
 
     def status(self) -> ChannelStatus:
         """A snapshot."""
+        if self._channel is None:
+            return self._last[0]
         status = ffi.new("struct adma_channel_status *")
         lib.adma_channel_get_status(self._channel, status)
         return ChannelStatus(
@@ -293,12 +320,16 @@ class NativeChannel:
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""
+        if self._channel is None:
+            return self._last[1]
         counters = ffi.new("struct adma_counters *")
         lib.adma_channel_get_counters(self._channel, counters)
         return {name: int(getattr(counters, name)) for name in COUNTER_NAMES}
 
     def caps(self) -> Caps:
         """What the device answered when the context was made last."""
+        if self._channel is None:
+            return self._last[2]
         caps = ffi.new("struct adma_caps *")
         lib.adma_channel_get_caps(self._channel, caps)
         return _caps(caps)

@@ -22,6 +22,7 @@ __all__ = [
     "Fault",
     "LiveObjects",
     "add_device",
+    "complete",
     "configure",
     "counters",
     "faults_pending",
@@ -147,6 +148,7 @@ def _emulator() -> tuple[cffi.FFI, Any]:
         int docaemu_configure(const char *text, char *error, size_t error_size);
         int docaemu_reset(void);
         int docaemu_step(size_t n, int order, size_t *stepped);
+        int docaemu_complete(uint64_t dst, int status, int fatal);
         int docaemu_faults_pending(size_t *pending);
         int docaemu_counters(struct docaemu_counters *counters, size_t size);
         int docaemu_live(struct docaemu_live *live, size_t size);
@@ -196,7 +198,10 @@ def add_device(name: str, **keys: object) -> None:
 
     Source: ``docaemu_configure``.
     """
-    configure(f"device {name} " + " ".join(f"{key}={value:d}" if isinstance(value, bool) else f"{key}={value}" for key, value in keys.items()))
+    configure(
+        f"device {name} "
+        + " ".join(f"{key}={value:d}" if isinstance(value, bool) else f"{key}={value}" for key, value in keys.items())
+    )
 
 
 def inject(*faults: Fault) -> None:
@@ -244,6 +249,24 @@ def step(n: int = 1, *, order: Literal["fifo", "lifo", "random"] = "fifo") -> in
     stepped = ffi.new("size_t *")
     _checked(lib.docaemu_step(n, _ORDERS[order], stepped), "docaemu_step")
     return int(stepped[0])
+
+
+def complete(dst: int, *, code: int = 0, fatal: bool = True) -> bool:
+    """
+    With ``engine="manual"``, end the one task that writes to an address.
+
+    Args:
+        dst: The address.
+        code: A ``doca_error_t`` that it fails with, unexecuted; 0 to execute it.
+        fatal: Whether a failure stops the context, as on a card.
+
+    Returns:
+        False if no such task waits.
+
+    Source: ``docaemu_complete``.
+    """
+    _, lib = _emulator()
+    return bool(lib.docaemu_complete(dst, code, fatal) == 0)
 
 
 def faults_pending() -> int:

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doca_dma.h: DMA instances, their tasks, and what a task does. */
+#include "emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+doca_error_t
+doca_dma_create(struct doca_dev *dev, struct doca_dma **dma)
+{
+	struct doca_dma *new_dma;
+
+	EMU_ENTER("dma_create");
+	EMU_CHECK(dev, EMU_MAGIC_DEV);
+	EMU_CHECK_OUT(dma);
+	new_dma = aligned_alloc(64, (sizeof(*new_dma) + 63) & ~(size_t)63);
+	if (new_dma == NULL) {
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	memset(new_dma, 0, sizeof(*new_dma));
+	atomic_fetch_add(&dev->num_users, 1);
+	emu_ctx_init(&new_dma->ctx, dev);
+	*dma = new_dma;
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_destroy(struct doca_dma *dma)
+{
+	EMU_ENTER("dma_destroy");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	if (dma->ctx.pe != NULL && emu_pe_is_foreign(dma->ctx.pe, __func__)) {
+		return DOCA_ERROR_IN_USE;
+	}
+	if (dma->ctx.state != DOCA_CTX_STATE_IDLE) {
+		emu_violation(__func__, dma, EMU_MAGIC_CTX, "it is not idle (state %d)",
+			      (int)dma->ctx.state);
+		return DOCA_ERROR_IN_USE;
+	}
+	emu_ctx_fini(&dma->ctx);
+	atomic_fetch_sub(&dma->ctx.dev->num_users, 1);
+	emu_ring_destroy(&dma->ctx.small);
+	emu_ring_destroy(&dma->ctx.large);
+	if (dma->slab != NULL) {
+		emu_retire(dma->slab, dma->slab_tasks * sizeof(*dma->slab));
+	}
+	emu_retire(dma, sizeof(*dma));
+	return DOCA_SUCCESS;
+}
+
+struct doca_ctx *
+doca_dma_as_ctx(struct doca_dma *dma)
+{
+	if (!emu_is(dma, EMU_MAGIC_CTX)) {
+		emu_bad_object(__func__, dma, EMU_MAGIC_CTX);
+		return NULL;
+	}
+	return &dma->ctx;
+}
+
+doca_error_t
+doca_dma_cap_task_memcpy_is_supported(const struct doca_devinfo *devinfo)
+{
+	EMU_ENTER("dma_cap_task_memcpy_is_supported");
+	EMU_CHECK(devinfo, EMU_MAGIC_DEVINFO);
+	return devinfo->device->dma ? DOCA_SUCCESS : DOCA_ERROR_NOT_SUPPORTED;
+}
+
+doca_error_t
+doca_dma_cap_task_memcpy_get_max_buf_size(const struct doca_devinfo *devinfo, uint64_t *buf_size)
+{
+	EMU_ENTER("dma_cap_task_memcpy_get_max_buf_size");
+	EMU_CHECK(devinfo, EMU_MAGIC_DEVINFO);
+	EMU_CHECK_OUT(buf_size);
+	if (!devinfo->device->dma) {
+		return DOCA_ERROR_NOT_SUPPORTED;
+	}
+	*buf_size = emu_device_max_buf_size(devinfo->device);
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_cap_task_memcpy_get_max_buf_list_len(const struct doca_devinfo *devinfo,
+					      uint32_t *max_buf_list_len)
+{
+	EMU_ENTER("dma_cap_task_memcpy_get_max_buf_list_len");
+	EMU_CHECK(devinfo, EMU_MAGIC_DEVINFO);
+	EMU_CHECK_OUT(max_buf_list_len);
+	if (!devinfo->device->dma) {
+		return DOCA_ERROR_NOT_SUPPORTED;
+	}
+	*max_buf_list_len = (uint32_t)emu_device_max_list_len(devinfo->device);
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_cap_get_max_num_tasks(struct doca_dma *dma, uint32_t *max_num_tasks)
+{
+	EMU_ENTER("dma_cap_get_max_num_tasks");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	EMU_CHECK_OUT(max_num_tasks);
+	*max_num_tasks = (uint32_t)emu_device_max_tasks(dma->ctx.dev->device);
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_task_memcpy_set_conf(struct doca_dma *dma,
+			      doca_dma_task_memcpy_completion_cb_t task_completion_cb,
+			      doca_dma_task_memcpy_completion_cb_t task_error_cb,
+			      uint32_t num_memcpy_tasks)
+{
+	EMU_ENTER("dma_task_memcpy_set_conf");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	if (dma->ctx.state != DOCA_CTX_STATE_IDLE) {
+		return DOCA_ERROR_BAD_STATE;
+	}
+	if (!dma->ctx.dev->device->dma) {
+		return DOCA_ERROR_NOT_SUPPORTED;
+	}
+	if (task_completion_cb == NULL || task_error_cb == NULL || num_memcpy_tasks == 0 ||
+	    num_memcpy_tasks > emu_device_max_tasks(dma->ctx.dev->device)) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	dma->ok_cb = task_completion_cb;
+	dma->error_cb = task_error_cb;
+	dma->num_tasks = num_memcpy_tasks;
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_set_ordered_completions(struct doca_dma *dma, uint8_t ordered)
+{
+	EMU_ENTER("dma_set_ordered_completions");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	if (dma->ctx.state != DOCA_CTX_STATE_IDLE) {
+		return DOCA_ERROR_BAD_STATE;
+	}
+	dma->ctx.ordered = ordered != 0;
+	return DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_dma_get_gpu_handle(struct doca_dma *dma, struct doca_gpu_dma **gpu_dma)
+{
+	EMU_ENTER("dma_get_gpu_handle");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	EMU_CHECK_OUT(gpu_dma);
+	return DOCA_ERROR_NOT_SUPPORTED;
+}
+
+/*
+ * Get tasks and rings for a context that starts, and take its limits down.
+ *
+ * The memory is kept for the next start; tasks that were freed stay recognisable.
+ */
+doca_error_t
+emu_dma_start(struct doca_dma *dma)
+{
+	struct emu_device *device = dma->ctx.dev->device;
+	uint64_t depth = emu_get(EMU_QUEUE_DEPTH);
+	uint32_t ring_size = 1;
+	struct emu_ring small;
+	struct emu_ring large;
+	struct doca_dma_task_memcpy *slab = NULL;
+
+	if (!device->dma) {
+		return DOCA_ERROR_NOT_SUPPORTED;
+	}
+	if (dma->num_tasks == 0) {
+		return DOCA_ERROR_INITIALIZATION;
+	}
+	while (ring_size < dma->num_tasks) {
+		ring_size *= 2;
+	}
+	if (ring_size != dma->ring_size) {
+		if (emu_ring_create(&small, ring_size) != DOCA_SUCCESS) {
+			return DOCA_ERROR_NO_MEMORY;
+		}
+		if (emu_ring_create(&large, ring_size) != DOCA_SUCCESS) {
+			goto free_small;
+		}
+	}
+	if (dma->slab_tasks != dma->num_tasks) {
+		slab = calloc(dma->num_tasks, sizeof(*slab));
+		if (slab == NULL) {
+			goto free_large;
+		}
+		if (dma->slab != NULL) {
+			emu_retire(dma->slab, dma->slab_tasks * sizeof(*slab));
+		}
+		dma->slab = slab;
+		dma->slab_tasks = dma->num_tasks;
+		dma->slab_used = 0;
+		dma->free_list = NULL;
+	}
+	if (ring_size != dma->ring_size) {
+		emu_ring_destroy(&dma->ctx.small);
+		emu_ring_destroy(&dma->ctx.large);
+		dma->ctx.small = small;
+		dma->ctx.large = large;
+		dma->ring_size = ring_size;
+	}
+	dma->ctx.queue_depth =
+		depth == 0 || depth > dma->num_tasks ? dma->num_tasks : (uint32_t)depth;
+	dma->max_buf_size = emu_device_max_buf_size(device);
+	dma->max_list_len = emu_device_max_list_len(device);
+	return DOCA_SUCCESS;
+
+free_large:
+	if (ring_size != dma->ring_size) {
+		emu_ring_destroy(&large);
+	}
+free_small:
+	if (ring_size != dma->ring_size) {
+		emu_ring_destroy(&small);
+	}
+	return DOCA_ERROR_NO_MEMORY;
+}
+
+static bool
+too_large(const struct doca_dma *dma, const struct doca_buf *src, const struct doca_buf *dst)
+{
+	uint64_t total = 0;
+	uint64_t num = 0;
+
+	for (; src != NULL; src = src->next) {
+		total += src->data_len;
+		num++;
+	}
+	if (num > dma->max_list_len || total > dma->max_buf_size) {
+		return true;
+	}
+	for (num = 0; dst != NULL; dst = dst->next) {
+		num++;
+	}
+	return num > dma->max_list_len;
+}
+
+doca_error_t
+doca_dma_task_memcpy_alloc_init(struct doca_dma *dma, const struct doca_buf *src,
+				struct doca_buf *dst, union doca_data user_data,
+				struct doca_dma_task_memcpy **task)
+{
+	struct doca_dma_task_memcpy *new_task;
+
+	EMU_ENTER("dma_task_memcpy_alloc_init");
+	EMU_CHECK(dma, EMU_MAGIC_CTX);
+	EMU_CHECK_OUT(task);
+	if (dma->ctx.pe != NULL && emu_pe_is_foreign(dma->ctx.pe, __func__)) {
+		return DOCA_ERROR_BAD_STATE;
+	}
+	if (dma->ctx.state != DOCA_CTX_STATE_RUNNING) {
+		emu_violation(__func__, dma, EMU_MAGIC_CTX, "the context is not running (state %d)",
+			      (int)dma->ctx.state);
+		return DOCA_ERROR_BAD_STATE;
+	}
+	if (src != NULL) {
+		EMU_CHECK(src, EMU_MAGIC_BUF);
+	}
+	if (dst != NULL) {
+		EMU_CHECK(dst, EMU_MAGIC_BUF);
+	}
+	if (emu_get(EMU_OVERSIZE_AT_ALLOC) != 0 && too_large(dma, src, dst)) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	if (dma->free_list != NULL) {
+		new_task = (struct doca_dma_task_memcpy *)dma->free_list;
+		dma->free_list = new_task->base.next;
+	} else if (dma->slab_used < dma->slab_tasks) {
+		new_task = &dma->slab[dma->slab_used++];
+		new_task->base.ctx = &dma->ctx;
+	} else {
+		emu_add(&emu_stats.no_memory, 1);
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	new_task->base.object.magic = EMU_MAGIC_TASK;
+	new_task->base.user_data = user_data;
+	new_task->base.status = DOCA_SUCCESS;
+	new_task->base.state = EMU_TASK_OWNED;
+	new_task->src = src;
+	new_task->dst = dst;
+	dma->ctx.allocated++;
+	emu_add(&emu_stats.live_tasks, 1);
+	*task = new_task;
+	return DOCA_SUCCESS;
+}
+
+struct doca_task *
+doca_dma_task_memcpy_as_task(struct doca_dma_task_memcpy *task)
+{
+	if (!emu_is(task, EMU_MAGIC_TASK)) {
+		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
+		return NULL;
+	}
+	return &task->base;
+}
+
+/* Whether the user may change a task; reports a violation if not. */
+static bool
+settable(const char *func, struct doca_dma_task_memcpy *task)
+{
+	if (!emu_is(task, EMU_MAGIC_TASK)) {
+		emu_bad_object(func, task, EMU_MAGIC_TASK);
+		return false;
+	}
+	if (task->base.state == EMU_TASK_SUBMITTED) {
+		emu_violation(func, task, EMU_MAGIC_TASK, "it is submitted");
+		return false;
+	}
+	return true;
+}
+
+void
+doca_dma_task_memcpy_set_src(struct doca_dma_task_memcpy *task, const struct doca_buf *src)
+{
+	if (settable(__func__, task)) {
+		task->src = src;
+	}
+}
+
+const struct doca_buf *
+doca_dma_task_memcpy_get_src(const struct doca_dma_task_memcpy *task)
+{
+	if (!emu_is(task, EMU_MAGIC_TASK)) {
+		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
+		return NULL;
+	}
+	return task->src;
+}
+
+void
+doca_dma_task_memcpy_set_dst(struct doca_dma_task_memcpy *task, struct doca_buf *dst)
+{
+	if (settable(__func__, task)) {
+		task->dst = dst;
+	}
+}
+
+struct doca_buf *
+doca_dma_task_memcpy_get_dst(const struct doca_dma_task_memcpy *task)
+{
+	if (!emu_is(task, EMU_MAGIC_TASK)) {
+		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
+		return NULL;
+	}
+	return task->dst;
+}
+
+/* ---- what a task does: planned at submit, executed anywhere, landed at the report ---- */
+
+static void
+note_map(struct doca_mmap *mmap, uint64_t bit)
+{
+	if (doca_unlikely((atomic_load_explicit(&mmap->users, memory_order_relaxed) & bit) == 0)) {
+		atomic_fetch_or(&mmap->users, bit);
+	}
+}
+
+static void
+check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *src,
+	      const struct doca_buf *dst)
+{
+	const uint8_t *to = dst->data + dst->data_len;
+	size_t room = task->lists ? emu_buf_room(dst) : task->len;
+
+	if (src->data < to + room && to < src->data + src->data_len) {
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
+			      "source and destination overlap");
+	}
+}
+
+/* The plan of anything but a plain copy that will succeed. */
+static doca_error_t
+plan_slow(struct doca_dma_task_memcpy *task, bool validate)
+{
+	struct doca_ctx *ctx = task->base.ctx;
+	struct doca_dma *dma = (struct doca_dma *)ctx;
+	doca_error_t planned = DOCA_SUCCESS;
+	doca_error_t refused = DOCA_SUCCESS;
+	bool permitted = true;
+	uint64_t length = 0;
+	uint64_t room = 0;
+
+	if (!emu_is(task->src, EMU_MAGIC_BUF) || !emu_is(task->dst, EMU_MAGIC_BUF)) {
+		if (validate) {
+			return DOCA_ERROR_INVALID_VALUE;
+		}
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
+			      "source or destination is no live buf");
+		task->planned = DOCA_ERROR_IO_FAILED;
+		task->len = 0;
+		return DOCA_SUCCESS;
+	}
+	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+		length += src->data_len;
+		permitted = permitted && emu_mmap_has_dev(src->mmap, ctx->dev);
+	}
+	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
+		room += emu_buf_room(dst);
+		permitted = permitted && dst->mmap->writable &&
+			    emu_mmap_has_dev(dst->mmap, ctx->dev);
+	}
+	task->lists = task->src->next != NULL || task->dst->next != NULL;
+	task->len = length;
+	task->from = task->src->data;
+	task->to = task->dst->data + task->dst->data_len;
+	if (!permitted) {
+		planned = DOCA_ERROR_IO_FAILED;
+		refused = emu_get(EMU_PERMISSION_AT_SUBMIT) != 0 ? DOCA_ERROR_NOT_PERMITTED
+								 : DOCA_SUCCESS;
+	} else if (length == 0) {
+		planned = DOCA_ERROR_IO_FAILED;
+		refused = emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE
+							   : DOCA_SUCCESS;
+	} else if (too_large(dma, task->src, task->dst) || length > room) {
+		planned = DOCA_ERROR_IO_FAILED;
+	}
+	if (planned != DOCA_SUCCESS && validate) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	if (refused != DOCA_SUCCESS) {
+		return refused;
+	}
+	task->planned = planned;
+	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+		note_map(src->mmap, ctx->user_bit);
+		for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
+			check_overlap(task, src, dst);
+		}
+	}
+	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
+		note_map(dst->mmap, ctx->user_bit);
+	}
+	return DOCA_SUCCESS;
+}
+
+/*
+ * Read the bufs of a task at its submission, and decide how it will end.
+ *
+ * @param[in] validate whether to refuse what cannot succeed, instead of failing it late
+ * @retval DOCA_SUCCESS planned, a failure included
+ * @retval DOCA_ERROR_INVALID_VALUE refused
+ * @retval DOCA_ERROR_NOT_PERMITTED refused
+ */
+doca_error_t
+emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
+{
+	struct doca_buf *src = (struct doca_buf *)(uintptr_t)task->src;
+	struct doca_buf *dst = task->dst;
+	struct doca_ctx *ctx = task->base.ctx;
+	struct doca_dma *dma = (struct doca_dma *)ctx;
+
+	task->base.fatal = 1;
+	task->base.flushed = 0;
+	task->base.finished = 0;
+	task->planned = DOCA_SUCCESS;
+	task->lists = 0;
+	task->corrupt = 0;
+	task->held = 0;
+	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
+			src->next == NULL && dst->next == NULL && src->data_len != 0 &&
+			src->data_len <= dma->max_buf_size && src->data_len <= emu_buf_room(dst) &&
+			dst->mmap->writable && emu_mmap_has_dev(src->mmap, ctx->dev) &&
+			emu_mmap_has_dev(dst->mmap, ctx->dev))) {
+		task->len = src->data_len;
+		task->from = src->data;
+		task->to = dst->data + dst->data_len;
+		note_map(src->mmap, ctx->user_bit);
+		note_map(dst->mmap, ctx->user_bit);
+		check_overlap(task, src, dst);
+	} else {
+		doca_error_t result = plan_slow(task, validate);
+
+		if (result != DOCA_SUCCESS) {
+			return result;
+		}
+	}
+	if (doca_unlikely((atomic_load_explicit(&emu_flags, memory_order_relaxed) &
+			   EMU_FLAG_FAULTS) != 0)) {
+		struct emu_completion_fault fault;
+
+		if (emu_fault_completion(&fault)) {
+			task->corrupt = fault.corrupt;
+			task->base.fatal = fault.fatal;
+			if (!fault.corrupt) {
+				task->planned = fault.status;
+			}
+		}
+	}
+	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF))) {
+		src->in_flight++;
+		dst->in_flight++;
+		task->held = 1;
+		emu_trace_copy(task->from, task->to, task->len);
+	}
+	return DOCA_SUCCESS;
+}
+
+static void
+execute_lists(struct doca_dma_task_memcpy *task)
+{
+	const struct doca_buf *src = task->src;
+	const struct doca_buf *dst = task->dst;
+	size_t src_done = 0;
+	size_t dst_done = 0;
+	size_t left = task->len;
+
+	while (left != 0) {
+		size_t from = src->data_len - src_done;
+		size_t room = emu_buf_room(dst) - dst_done;
+		size_t part = from < room ? from : room;
+
+		if (part == 0) {
+			if (from == 0) {
+				src = src->next;
+				src_done = 0;
+			} else {
+				dst = dst->next;
+				dst_done = 0;
+			}
+			continue;
+		}
+		emu_copy(dst->data + dst->data_len + dst_done, src->data + src_done, part);
+		src_done += part;
+		dst_done += part;
+		left -= part;
+	}
+}
+
+/* Move the bytes of a claimed task, or fail it as planned. Any thread. */
+void
+emu_dma_execute(struct doca_dma_task_memcpy *task)
+{
+	task->base.result = task->planned;
+	if (doca_unlikely(task->planned != DOCA_SUCCESS)) {
+		return;
+	}
+	if (doca_likely(!task->lists)) {
+		emu_copy(task->to, task->from, task->len);
+	} else {
+		execute_lists(task);
+	}
+	if (doca_unlikely(task->corrupt)) {
+		const struct doca_buf *dst = task->dst;
+
+		while (emu_buf_room(dst) == 0) {
+			dst = dst->next;
+		}
+		dst->data[dst->data_len] ^= 0xff;
+	}
+}
+
+/* Let go of the bufs of a task that ends; those dropped in the meantime are freed. */
+void
+emu_dma_unhold(struct doca_dma_task_memcpy *task)
+{
+	struct doca_buf *src = (struct doca_buf *)(uintptr_t)task->src;
+	struct doca_buf *dst = task->dst;
+
+	if (!task->held) {
+		return;
+	}
+	task->held = 0;
+	if (--src->in_flight == 0 && doca_unlikely(src->dropped)) {
+		emu_buf_release(src);
+	}
+	if (--dst->in_flight == 0 && doca_unlikely(dst->dropped)) {
+		emu_buf_release(dst);
+	}
+}
+
+/* Extend the data of the destination by what was copied. */
+void
+emu_dma_land(struct doca_dma_task_memcpy *task)
+{
+	size_t left = task->len;
+
+	for (struct doca_buf *dst = task->dst; left != 0 && dst != NULL; dst = dst->next) {
+		size_t room = emu_buf_room(dst);
+		size_t part = left < room ? left : room;
+
+		dst->data_len += part;
+		left -= part;
+	}
+	emu_dma_unhold(task);
+}

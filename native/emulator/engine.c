@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine: rings of submitted tasks, and the workers that execute what the progress call does
+ * not.
+ *
+ * A worker is in one of three states, kept in the word it sleeps on:
+ *
+ *               nothing to do, but doorbells             a tick without doorbells
+ *   AWAKE ------------------------------> TICKING ------------------------------> ASLEEP
+ *     ^    (or all small tasks are young)    |  sleeps 0.5 ms                       |  sleeps
+ *     +--------------------------------------+--------------------------------------+
+ *       waking: exactly one compare-and-swap back to AWAKE, then one futex call
+ *
+ * A worker says how it will sleep before it looks for work a last time, a doorbell shows its task
+ * before it looks at the workers (both sequentially consistent): one of the two sees the other.
+ * Large tasks wake a worker at once. Small ones are left to doca_pe_progress until they are a tick
+ * old, or until the progress engine is armed.
+ */
+#define _GNU_SOURCE
+#include "emu.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/futex.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#include <emmintrin.h>
+#define EMU_HAVE_NT 1
+#endif
+
+#define EMU_NUM_WORKERS 2
+#define EMU_TICK_NS 500000
+#define EMU_SECOND_WORKER_NICE 5
+/* A worker that begins a copy this long sees to it that the other one keeps ticking. */
+#define EMU_LONG_COPY (1u << 20)
+
+enum emu_sleep { EMU_AWAKE, EMU_TICKING, EMU_ASLEEP };
+
+struct emu_worker {
+	pthread_t thread;
+	uint32_t index;
+	alignas(64) _Atomic uint32_t sleep; /* enum emu_sleep; the futex */
+};
+
+static struct {
+	pthread_mutex_t life; /* starting and joining workers; taken before lock */
+	pthread_mutex_t lock; /* the list of contexts; what workers share */
+	struct doca_ctx *ctxs;
+	uint32_t num_served; /* contexts that need workers; life */
+	_Atomic uint32_t num_workers;
+	_Atomic uint32_t num_started;
+	_Atomic uint32_t quit;
+	uint64_t last_tick;
+	uint64_t random;
+	struct emu_worker workers[EMU_NUM_WORKERS];
+} engine = {
+	.life = PTHREAD_MUTEX_INITIALIZER,
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.random = 1,
+};
+
+/* ---- moving bytes ---- */
+
+#ifdef EMU_HAVE_NT
+static void
+copy_nt(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	size_t head = (16 - ((uintptr_t)dst & 15)) & 15;
+	size_t i;
+
+	if (head > len) {
+		head = len;
+	}
+	memcpy(dst, src, head);
+	dst += head;
+	src += head;
+	len -= head;
+	for (i = 0; i + 64 <= len; i += 64) {
+		_mm_prefetch((const char *)(src + i + 512), _MM_HINT_NTA);
+		__m128i a = _mm_loadu_si128((const __m128i *)(const void *)(src + i));
+		__m128i b = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 16));
+		__m128i c = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 32));
+		__m128i d = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 48));
+		_mm_stream_si128((__m128i *)(void *)(dst + i), a);
+		_mm_stream_si128((__m128i *)(void *)(dst + i + 16), b);
+		_mm_stream_si128((__m128i *)(void *)(dst + i + 32), c);
+		_mm_stream_si128((__m128i *)(void *)(dst + i + 48), d);
+	}
+	_mm_sfence();
+	memcpy(dst + i, src + i, len - i);
+}
+#endif
+
+/* Copy bytes, past the caches when there are many; ranges that overlap are moved. */
+void
+emu_copy(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	if (doca_unlikely(src < dst + len && dst < src + len)) {
+		memmove(dst, src, len);
+		return;
+	}
+#ifdef EMU_HAVE_NT
+	if (len >= emu_get(EMU_NT_MIN)) {
+		copy_nt(dst, src, len);
+		return;
+	}
+#endif
+	memcpy(dst, src, len);
+}
+
+/* ---- rings ---- */
+
+doca_error_t
+emu_ring_create(struct emu_ring *ring, uint32_t size)
+{
+	_Atomic(struct doca_task *) *slots = calloc(size, sizeof(*slots));
+
+	if (slots == NULL) {
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	memset(ring, 0, sizeof(*ring));
+	ring->slots = slots;
+	ring->mask = size - 1;
+	return DOCA_SUCCESS;
+}
+
+void
+emu_ring_destroy(struct emu_ring *ring)
+{
+	free(ring->slots);
+	ring->slots = NULL;
+}
+
+/*
+ * Claim the oldest task before `limit`, which is a tail the ring had; NULL if none.
+ *
+ * A slot is overwritten only after the head passed it, so a successful exchange proves that the
+ * slot read before was the claimed one.
+ */
+struct doca_task *
+emu_ring_claim(struct emu_ring *ring, uint32_t limit)
+{
+	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+
+	while ((int32_t)(limit - head) > 0) {
+		struct doca_task *task =
+			atomic_load_explicit(&ring->slots[head & ring->mask], memory_order_relaxed);
+
+		if (atomic_compare_exchange_weak_explicit(&ring->head, &head, head + 1,
+							  memory_order_acq_rel,
+							  memory_order_acquire)) {
+			return task;
+		}
+	}
+	return NULL;
+}
+
+static uint32_t
+ring_tail(struct emu_ring *ring)
+{
+	return atomic_load_explicit(&ring->tail, memory_order_seq_cst);
+}
+
+static uint32_t
+ring_waiting(struct emu_ring *ring)
+{
+	return ring_tail(ring) - atomic_load_explicit(&ring->head, memory_order_acquire);
+}
+
+/* ---- sleeping and waking ---- */
+
+static long
+futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+	return syscall(SYS_futex, (uint32_t *)word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL,
+		       0);
+}
+
+static bool
+worker_wake(struct emu_worker *worker)
+{
+	uint32_t sleep = atomic_load_explicit(&worker->sleep, memory_order_seq_cst);
+
+	while (sleep != EMU_AWAKE) {
+		if (atomic_compare_exchange_weak(&worker->sleep, &sleep, EMU_AWAKE)) {
+			futex(&worker->sleep, FUTEX_WAKE, 1, NULL);
+			emu_add(&emu_stats.worker_wakes, 1);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Wake one worker that sleeps, the first by preference; those awake look again by themselves. */
+static void
+wake_one(void)
+{
+	uint32_t num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < num; i++) {
+		if (worker_wake(&engine.workers[i])) {
+			return;
+		}
+	}
+}
+
+/* See to it that some worker looks at young tasks within a tick. */
+static void
+wake_if_all_asleep(void)
+{
+	uint32_t num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < num; i++) {
+		if (atomic_load_explicit(&engine.workers[i].sleep, memory_order_seq_cst) !=
+		    EMU_ASLEEP) {
+			return;
+		}
+	}
+	if (num != 0) {
+		worker_wake(&engine.workers[0]);
+	}
+}
+
+/* ---- workers ---- */
+
+static uint32_t
+small_limit(struct doca_ctx *ctx)
+{
+	uint32_t handed = atomic_load_explicit(&ctx->handed, memory_order_acquire);
+
+	return (int32_t)(handed - ctx->aged) > 0 ? handed : ctx->aged;
+}
+
+/* Claim a task for a worker; the lock is held. */
+static struct doca_task *
+claim_locked(void)
+{
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		struct doca_task *task;
+
+		if (ctx->engine == EMU_ENGINE_MANUAL) {
+			continue;
+		}
+		task = emu_ring_claim(&ctx->large, ring_tail(&ctx->large));
+		if (task == NULL) {
+			task = emu_ring_claim(&ctx->small, small_limit(ctx));
+		}
+		if (task != NULL) {
+			/* Decided at the claim: what was claimed before a culprit is executed. */
+			task->flushed = atomic_load(&ctx->broken) != 0;
+			return task;
+		}
+	}
+	return NULL;
+}
+
+/* Whether there were doorbells since the last tick, or young tasks wait; the lock is held. */
+static bool
+active_locked(void)
+{
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		if (ctx->engine == EMU_ENGINE_MANUAL) {
+			continue;
+		}
+		if (ring_tail(&ctx->small) != ctx->seen ||
+		    ring_tail(&ctx->large) != ctx->seen_large || ring_waiting(&ctx->small) != 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Age the small tasks by a tick, unless the other worker just did; the lock is held. */
+static void
+tick_locked(void)
+{
+	struct timespec now;
+	uint64_t ns;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	if (ns - engine.last_tick < EMU_TICK_NS / 2) {
+		return;
+	}
+	engine.last_tick = ns;
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		ctx->aged = ctx->seen;
+		ctx->seen = ring_tail(&ctx->small);
+		ctx->seen_large = ring_tail(&ctx->large);
+	}
+}
+
+static void
+execute(struct doca_task *task)
+{
+	if (task->flushed) {
+		task->result = (doca_error_t)atomic_load(&task->ctx->broken);
+	} else {
+		emu_dma_execute((struct doca_dma_task_memcpy *)task);
+	}
+}
+
+/*
+ * Put an executed task on the done list and tell the progress engine; the lock is held, so that
+ * a context, once unlinked, is not touched any more.
+ */
+static void
+finish_locked(struct doca_task *task)
+{
+	struct doca_ctx *ctx = task->ctx;
+	doca_error_t result = task->result;
+	bool culprit = result != DOCA_SUCCESS && task->fatal && !task->flushed;
+	struct doca_task *first = atomic_load_explicit(&ctx->done, memory_order_relaxed);
+
+	do {
+		task->next = first;
+	} while (!atomic_compare_exchange_weak(&ctx->done, &first, task));
+	/* After the culprit is on the list: what is flushed because of it comes behind it. */
+	if (culprit) {
+		uint64_t status = emu_get(EMU_FLUSH_STATUS);
+		uint32_t none = 0;
+
+		atomic_compare_exchange_strong(&ctx->broken, &none,
+					       status != 0 ? (uint32_t)status : (uint32_t)result);
+	}
+	emu_pe_signal(ctx->pe);
+}
+
+static void *
+worker_main(void *arg)
+{
+	static const struct timespec tick = {.tv_nsec = EMU_TICK_NS};
+	struct emu_worker *self = arg;
+	struct emu_worker *other = &engine.workers[1 - self->index];
+	uint32_t sleep = EMU_TICKING;
+
+	if (self->index != 0) {
+		setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), EMU_SECOND_WORKER_NICE);
+	}
+	pthread_mutex_lock(&engine.lock);
+	for (;;) {
+		struct doca_task *task;
+
+		atomic_store(&self->sleep, sleep);
+		task = claim_locked();
+		if (task != NULL) {
+			atomic_store(&self->sleep, EMU_AWAKE);
+			pthread_mutex_unlock(&engine.lock);
+			if (((struct doca_dma_task_memcpy *)task)->len >= EMU_LONG_COPY &&
+			    atomic_load(&other->sleep) == EMU_ASLEEP) {
+				worker_wake(other);
+			}
+			execute(task);
+			emu_add(&emu_stats.tasks_worker, 1);
+			pthread_mutex_lock(&engine.lock);
+			finish_locked(task);
+			sleep = EMU_TICKING;
+			continue;
+		}
+		if (atomic_load(&engine.quit)) {
+			break;
+		}
+		if (sleep == EMU_ASLEEP && active_locked()) {
+			sleep = EMU_TICKING;
+			continue;
+		}
+		pthread_mutex_unlock(&engine.lock);
+		emu_add(&emu_stats.worker_sleeps, 1);
+		errno = 0;
+		futex(&self->sleep, FUTEX_WAIT, sleep, sleep == EMU_TICKING ? &tick : NULL);
+		pthread_mutex_lock(&engine.lock);
+		if (sleep == EMU_TICKING && atomic_load(&self->sleep) == EMU_TICKING) {
+			/* A whole tick without being woken. */
+			bool active = active_locked();
+
+			tick_locked();
+			sleep = active ? EMU_TICKING : EMU_ASLEEP;
+		} else {
+			sleep = EMU_TICKING;
+		}
+	}
+	atomic_store(&self->sleep, EMU_AWAKE);
+	pthread_mutex_unlock(&engine.lock);
+	return NULL;
+}
+
+static void
+workers_join(void)
+{
+	uint32_t num = atomic_load(&engine.num_started);
+
+	atomic_store(&engine.quit, 1);
+	for (uint32_t i = 0; i < num; i++) {
+		/* Under the lock: a worker is then either asleep, or still to look at quit. */
+		pthread_mutex_lock(&engine.lock);
+		worker_wake(&engine.workers[i]);
+		pthread_mutex_unlock(&engine.lock);
+	}
+	for (uint32_t i = 0; i < num; i++) {
+		pthread_join(engine.workers[i].thread, NULL);
+		emu_sub(&emu_stats.live_workers, 1);
+	}
+	atomic_store(&engine.num_workers, 0);
+	atomic_store(&engine.num_started, 0);
+	atomic_store(&engine.quit, 0);
+}
+
+/* Start the workers with all signals blocked; one is enough to go on. */
+static doca_error_t
+workers_start(void)
+{
+	sigset_t all;
+	sigset_t old;
+	uint32_t num = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (uint32_t i = 0; i < EMU_NUM_WORKERS; i++) {
+		struct emu_worker *worker = &engine.workers[i];
+		char name[16] = "docaemu-0";
+
+		worker->index = i;
+		atomic_store(&worker->sleep, EMU_AWAKE);
+		if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) {
+			break;
+		}
+		name[8] = (char)('0' + i);
+		pthread_setname_np(worker->thread, name);
+		num++;
+		emu_add(&emu_stats.live_workers, 1);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	atomic_store(&engine.num_started, num);
+	atomic_store(&engine.num_workers, num);
+	return num != 0 ? DOCA_SUCCESS : DOCA_ERROR_INITIALIZATION;
+}
+
+/* Let workers see a context that starts; the first one starts the workers. */
+doca_error_t
+emu_engine_add(struct doca_ctx *ctx)
+{
+	doca_error_t result = DOCA_SUCCESS;
+
+	pthread_mutex_lock(&engine.life);
+	if (ctx->engine != EMU_ENGINE_MANUAL && engine.num_served == 0) {
+		result = workers_start();
+	}
+	if (result == DOCA_SUCCESS) {
+		if (ctx->engine != EMU_ENGINE_MANUAL) {
+			engine.num_served++;
+		}
+		pthread_mutex_lock(&engine.lock);
+		ctx->seen = ring_tail(&ctx->small);
+		ctx->aged = ctx->seen;
+		ctx->seen_large = ring_tail(&ctx->large);
+		atomic_store(&ctx->handed, ctx->seen);
+		ctx->engine_next = engine.ctxs;
+		engine.ctxs = ctx;
+		ctx->listed = true;
+		pthread_mutex_unlock(&engine.lock);
+	}
+	pthread_mutex_unlock(&engine.life);
+	return result;
+}
+
+/* Hide a context that has become idle; the last one ends the workers. Does nothing twice. */
+void
+emu_engine_remove(struct doca_ctx *ctx)
+{
+	struct doca_ctx **link;
+
+	pthread_mutex_lock(&engine.life);
+	if (ctx->listed) {
+		pthread_mutex_lock(&engine.lock);
+		for (link = &engine.ctxs; *link != ctx; link = &(*link)->engine_next) {
+		}
+		*link = ctx->engine_next;
+		ctx->listed = false;
+		pthread_mutex_unlock(&engine.lock);
+		if (ctx->engine != EMU_ENGINE_MANUAL && --engine.num_served == 0) {
+			workers_join();
+		}
+	}
+	pthread_mutex_unlock(&engine.life);
+}
+
+/* Wait until no worker is telling a progress engine about a task. */
+void
+emu_engine_barrier(void)
+{
+	pthread_mutex_lock(&engine.lock);
+	pthread_mutex_unlock(&engine.lock);
+}
+
+/* Whether no context is started. */
+bool
+emu_engine_idle(void)
+{
+	bool idle;
+
+	pthread_mutex_lock(&engine.lock);
+	idle = engine.ctxs == NULL;
+	pthread_mutex_unlock(&engine.lock);
+	return idle;
+}
+
+/* Tell the workers of new tasks, whose tails the caller published. */
+void
+emu_engine_doorbell(struct doca_ctx *ctx, bool large)
+{
+	if (ctx->engine == EMU_ENGINE_MANUAL) {
+		return;
+	}
+	if (large) {
+		wake_one();
+	} else {
+		wake_if_all_asleep();
+	}
+}
+
+/* Give what waits for doca_pe_progress to the workers: nobody may call it for a while. */
+void
+emu_engine_handoff(struct doca_pe *pe)
+{
+	struct doca_ctx *ctx = pe->cursor;
+	bool waiting = false;
+
+	for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
+		if (ctx->listed && ctx->engine != EMU_ENGINE_MANUAL &&
+		    ring_waiting(&ctx->small) != 0) {
+			atomic_store(&ctx->handed, ring_tail(&ctx->small));
+			waiting = true;
+		}
+	}
+	if (waiting) {
+		wake_one();
+	}
+}
+
+/* Claim a task that has not begun, to flush it; the PE's thread. */
+struct doca_task *
+emu_engine_claim_flush(struct doca_ctx *ctx)
+{
+	struct doca_task *task;
+
+	if (ctx->engine == EMU_ENGINE_MANUAL) {
+		pthread_mutex_lock(&engine.lock);
+	}
+	task = emu_ring_claim(&ctx->small, ring_tail(&ctx->small));
+	if (task == NULL) {
+		task = emu_ring_claim(&ctx->large, ring_tail(&ctx->large));
+	}
+	if (ctx->engine == EMU_ENGINE_MANUAL) {
+		pthread_mutex_unlock(&engine.lock);
+	}
+	return task;
+}
+
+/* ---- manual engine ---- */
+
+static uint64_t
+next_random(void)
+{
+	uint64_t x = engine.random;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	engine.random = x;
+	return x;
+}
+
+/* Restart the random orders from the setting. */
+void
+emu_engine_reseed(void)
+{
+	pthread_mutex_lock(&engine.lock);
+	engine.random = emu_get(EMU_SEED) * 0x9e3779b97f4a7c15u + 1;
+	if (engine.random == 0) {
+		engine.random = 1;
+	}
+	pthread_mutex_unlock(&engine.lock);
+}
+
+/* Take the index-th waiting task out of a ring, keeping the others in order; the lock is held. */
+static struct doca_task *
+ring_take(struct emu_ring *ring, uint32_t index)
+{
+	uint32_t head = atomic_load(&ring->head);
+	struct doca_task *task = atomic_load(&ring->slots[(head + index) & ring->mask]);
+
+	for (uint32_t i = index; i > 0; i--) {
+		atomic_store(&ring->slots[(head + i) & ring->mask],
+			     atomic_load(&ring->slots[(head + i - 1) & ring->mask]));
+	}
+	atomic_store(&ring->head, head + 1);
+	return task;
+}
+
+/* Claim one task in the order asked for; the lock is held. */
+static struct doca_task *
+claim_manual_locked(int order)
+{
+	struct doca_ctx *best = NULL;
+	uint32_t best_index = 0;
+	uint64_t best_seq = 0;
+	uint64_t total = 0;
+	uint64_t pick = 0;
+	struct doca_ctx *ctx;
+
+	for (ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		total += ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+	}
+	if (total == 0) {
+		return NULL;
+	}
+	if (order == DOCAEMU_ORDER_RANDOM) {
+		pick = next_random() % total;
+	}
+	for (ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		uint32_t waiting;
+		uint32_t index;
+		uint32_t head;
+		uint64_t seq;
+
+		waiting = ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+		if (waiting == 0) {
+			continue;
+		}
+		if (order == DOCAEMU_ORDER_RANDOM) {
+			if (pick < waiting) {
+				best = ctx;
+				best_index = (uint32_t)pick;
+				break;
+			}
+			pick -= waiting;
+			continue;
+		}
+		index = order == DOCAEMU_ORDER_LIFO ? waiting - 1 : 0;
+		head = atomic_load(&ctx->large.head);
+		seq = atomic_load(&ctx->large.slots[(head + index) & ctx->large.mask])->seq;
+		if (best == NULL ||
+		    (order == DOCAEMU_ORDER_LIFO ? seq > best_seq : seq < best_seq)) {
+			best = ctx;
+			best_index = index;
+			best_seq = seq;
+		}
+	}
+	return best != NULL ? ring_take(&best->large, best_index) : NULL;
+}
+
+/* Execute a task that was taken out of its ring; the lock is held. */
+static void
+run_manual_locked(struct doca_task *task)
+{
+	task->flushed = atomic_load(&task->ctx->broken) != 0;
+	execute(task);
+	finish_locked(task);
+	emu_add(&emu_stats.tasks_step, 1);
+}
+
+/* Execute up to n tasks of contexts started in manual mode. */
+doca_error_t
+emu_engine_step(size_t n, int order, size_t *stepped)
+{
+	size_t done = 0;
+
+	if (order < DOCAEMU_ORDER_FIFO || order > DOCAEMU_ORDER_RANDOM) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	pthread_mutex_lock(&engine.lock);
+	while (done < n) {
+		struct doca_task *task = claim_manual_locked(order);
+
+		if (task == NULL) {
+			break;
+		}
+		run_manual_locked(task);
+		done++;
+	}
+	pthread_mutex_unlock(&engine.lock);
+	if (stepped != NULL) {
+		*stepped = done;
+	}
+	return DOCA_SUCCESS;
+}
+
+/* End the waiting task that writes to an address, with a status instead of its own if that is not SUCCESS. */
+doca_error_t
+emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
+{
+	doca_error_t result = DOCA_ERROR_NOT_FOUND;
+
+	pthread_mutex_lock(&engine.lock);
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		uint32_t waiting =
+			ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+		uint32_t head = atomic_load(&ctx->large.head);
+
+		for (uint32_t i = 0; i < waiting; i++) {
+			struct doca_task *task =
+				atomic_load(&ctx->large.slots[(head + i) & ctx->large.mask]);
+			struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
+
+			if ((uint64_t)(uintptr_t)copy->to != dst) {
+				continue;
+			}
+			task = ring_take(&ctx->large, i);
+			if (status != DOCA_SUCCESS) {
+				copy->planned = status;
+				task->fatal = fatal;
+			}
+			run_manual_locked(task);
+			result = DOCA_SUCCESS;
+			goto unlock;
+		}
+	}
+unlock:
+	pthread_mutex_unlock(&engine.lock);
+	return result;
+}
+
+/* ---- fork ---- */
+
+void
+emu_engine_fork_prepare(void)
+{
+	pthread_mutex_lock(&engine.life);
+	pthread_mutex_lock(&engine.lock);
+}
+
+void
+emu_engine_fork_parent(void)
+{
+	pthread_mutex_unlock(&engine.lock);
+	pthread_mutex_unlock(&engine.life);
+}
+
+/* The child has no workers and none of the parent's contexts. */
+void
+emu_engine_fork_child(void)
+{
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		ctx->listed = false;
+	}
+	engine.ctxs = NULL;
+	engine.num_served = 0;
+	atomic_store(&engine.num_workers, 0);
+	atomic_store(&engine.num_started, 0);
+	atomic_store(&engine.quit, 0);
+	pthread_mutex_init(&engine.lock, NULL);
+	pthread_mutex_init(&engine.life, NULL);
+}

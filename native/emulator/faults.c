@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Faults: make a call, or the completion of a task, fail by plan.
+ *
+ * A fault looks at each call of its operation: `skip` of them pass, then every `interval`-th is
+ * hit, `count` times in all (0: for ever). The first fault of the list that hits decides; those
+ * behind it do not see the call.
+ */
+#include "emu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum fault_kind { FAULT_FAIL, FAULT_CORRUPT };
+
+struct fault {
+	struct fault *next;
+	char op[64];
+	enum fault_kind kind;
+	doca_error_t status;
+	bool fatal;
+	uint64_t skip;
+	uint64_t interval;
+	uint64_t count; /* left; with `endless` not counted down */
+	bool endless;
+	uint64_t seen; /* calls after those skipped */
+};
+
+static struct fault *faults; /* emu_lock */
+
+_Atomic uint32_t emu_flags = EMU_FLAG_UNINITIALISED;
+
+/* Whether a fault hits this call, counting the call; emu_lock is held. */
+static bool
+hits(struct fault *fault)
+{
+	if (!fault->endless && fault->count == 0) {
+		return false;
+	}
+	if (fault->skip != 0) {
+		fault->skip--;
+		return false;
+	}
+	if (fault->seen++ % fault->interval != 0) {
+		return false;
+	}
+	if (!fault->endless) {
+		fault->count--;
+	}
+	emu_add(&emu_stats.faults, 1);
+	return true;
+}
+
+/* Find the fault that hits a call of op. */
+static bool
+find(const char *op, struct fault *hit)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&emu_lock);
+	for (struct fault *fault = faults; fault != NULL && !found; fault = fault->next) {
+		if (strcmp(fault->op, op) == 0 && hits(fault)) {
+			*hit = *fault;
+			found = true;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
+	return found;
+}
+
+/* The part of EMU_ENTER that is rarely needed: initialise, or look for a fault. */
+doca_error_t
+emu_enter_slow(const char *op)
+{
+	struct fault hit;
+
+	emu_init();
+	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, &hit)) {
+		return DOCA_SUCCESS;
+	}
+	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to fail: %s", doca_error_get_name(hit.status));
+	return hit.status;
+}
+
+/* Whether a fault hits the completion of the task being submitted. */
+bool
+emu_fault_completion(struct emu_completion_fault *fault)
+{
+	struct fault hit;
+
+	if (!find("completion", &hit)) {
+		return false;
+	}
+	fault->status = hit.status;
+	fault->corrupt = hit.kind == FAULT_CORRUPT;
+	fault->fatal = hit.fatal;
+	return true;
+}
+
+static bool
+known_op(const char *op)
+{
+	static const char *const ops[] = {
+		"completion",
+#define DOCAEMU_SYMBOL(library, name, stability) #name,
+#include "doca_symbols.h"
+#undef DOCAEMU_SYMBOL
+	};
+	static const char prefix[] = "doca_";
+
+	if (strcmp(op, "completion") == 0) {
+		return true;
+	}
+	for (size_t i = 1; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		if (strncmp(ops[i], prefix, sizeof(prefix) - 1) == 0 &&
+		    strcmp(ops[i] + sizeof(prefix) - 1, op) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static doca_error_t
+fault_set(struct fault *fault, const char *key, const char *value)
+{
+	uint64_t number;
+
+	if (strcmp(key, "op") == 0) {
+		if (!known_op(value)) {
+			return DOCA_ERROR_INVALID_VALUE;
+		}
+		snprintf(fault->op, sizeof(fault->op), "%s", value);
+		return DOCA_SUCCESS;
+	}
+	if (strcmp(key, "kind") == 0) {
+		if (strcmp(value, "again") == 0) {
+			fault->status = DOCA_ERROR_AGAIN;
+		} else if (strcmp(value, "corrupt") == 0) {
+			fault->kind = FAULT_CORRUPT;
+		} else if (strcmp(value, "fail") != 0) {
+			return DOCA_ERROR_INVALID_VALUE;
+		}
+		return DOCA_SUCCESS;
+	}
+	if (strcmp(key, "status") == 0) {
+		doca_error_t result = emu_parse_status(value, &fault->status);
+
+		return fault->status != DOCA_SUCCESS ? result : DOCA_ERROR_INVALID_VALUE;
+	}
+	if (emu_parse_number(value, &number) != DOCA_SUCCESS) {
+		number = UINT64_MAX;
+	}
+	if (strcmp(key, "skip") == 0) {
+		fault->skip = number;
+	} else if (strcmp(key, "interval") == 0) {
+		fault->interval = number;
+		number = number == 0 ? UINT64_MAX : number;
+	} else if (strcmp(key, "count") == 0) {
+		fault->count = number;
+		fault->endless = number == 0;
+	} else if (strcmp(key, "fatal") == 0) {
+		fault->fatal = number != 0;
+		number = number > 1 ? UINT64_MAX : number;
+	} else {
+		return DOCA_ERROR_NOT_FOUND;
+	}
+	return number != UINT64_MAX ? DOCA_SUCCESS : DOCA_ERROR_INVALID_VALUE;
+}
+
+/* Add a fault from the words behind "fault". */
+doca_error_t
+emu_fault_add(char *words, char *error, size_t error_size)
+{
+	struct fault *fault = calloc(1, sizeof(*fault));
+	struct fault **link;
+	char *save = NULL;
+
+	if (fault == NULL) {
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	fault->status = DOCA_ERROR_IO_FAILED;
+	fault->fatal = true;
+	fault->interval = 1;
+	fault->count = 1;
+	for (char *word = strtok_r(words, " \t", &save); word != NULL;
+	     word = strtok_r(NULL, " \t", &save)) {
+		char *value = strchr(word, '=');
+		doca_error_t result = DOCA_ERROR_NOT_FOUND;
+
+		if (value != NULL) {
+			*value++ = '\0';
+			result = fault_set(fault, word, value);
+		}
+		if (result != DOCA_SUCCESS) {
+			snprintf(error, error_size, "fault: %s '%s'",
+				 result == DOCA_ERROR_NOT_FOUND ? "unknown key" : "bad value of",
+				 word);
+			goto bad;
+		}
+	}
+	if (fault->op[0] == '\0') {
+		snprintf(error, error_size, "fault: 'op' is missing");
+		goto bad;
+	}
+	if (fault->kind == FAULT_CORRUPT && strcmp(fault->op, "completion") != 0) {
+		snprintf(error, error_size, "fault: kind 'corrupt' needs op=completion");
+		goto bad;
+	}
+	pthread_mutex_lock(&emu_lock);
+	for (link = &faults; *link != NULL; link = &(*link)->next) {
+	}
+	*link = fault;
+	atomic_fetch_or(&emu_flags, EMU_FLAG_FAULTS);
+	pthread_mutex_unlock(&emu_lock);
+	return DOCA_SUCCESS;
+
+bad:
+	free(fault);
+	return DOCA_ERROR_INVALID_VALUE;
+}
+
+/* Drop all faults. */
+void
+emu_faults_reset(void)
+{
+	pthread_mutex_lock(&emu_lock);
+	while (faults != NULL) {
+		struct fault *fault = faults;
+
+		faults = fault->next;
+		free(fault);
+	}
+	atomic_fetch_and(&emu_flags, ~EMU_FLAG_FAULTS);
+	pthread_mutex_unlock(&emu_lock);
+}
+
+doca_error_t
+docaemu_faults_pending(size_t *pending)
+{
+	size_t sum = 0;
+
+	if (pending == NULL) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	emu_init();
+	pthread_mutex_lock(&emu_lock);
+	for (struct fault *fault = faults; fault != NULL; fault = fault->next) {
+		sum += fault->endless ? 0 : (size_t)fault->count;
+	}
+	pthread_mutex_unlock(&emu_lock);
+	*pending = sum;
+	return DOCA_SUCCESS;
+}

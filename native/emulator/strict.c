@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contract violations, and what recognises them: dead objects that are not freed at once.
+ *
+ * Bufs and tasks live in pools and keep a magic word that says dead. Other objects, and the pools
+ * themselves, go through a quarantine when they are destroyed, so that a use of them a while later
+ * is still recognised.
+ */
+#define _GNU_SOURCE
+#include "emu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EMU_QUARANTINE_OBJECTS 256
+#define EMU_QUARANTINE_BYTES (16u << 20)
+#define EMU_KEPT_VIOLATIONS 64
+#define EMU_VIOLATION_SIZE 256
+#define EMU_KEPT_COPIES 64
+
+pthread_mutex_t emu_lock = PTHREAD_MUTEX_INITIALIZER;
+struct emu_global_stats emu_stats;
+
+static struct {
+	void *object;
+	size_t size;
+} quarantine[EMU_QUARANTINE_OBJECTS]; /* emu_lock; a ring */
+static size_t quarantine_first;
+static size_t quarantine_num;
+static size_t quarantine_bytes;
+
+static char violations[EMU_KEPT_VIOLATIONS][EMU_VIOLATION_SIZE]; /* emu_lock; a ring */
+static uint64_t num_violations;
+
+static struct {
+	_Atomic uint64_t src;
+	_Atomic uint64_t dst;
+	_Atomic uint64_t length;
+} copies[EMU_KEPT_COPIES];
+static _Atomic uint64_t num_copies;
+
+/* Mark an object as dead and free it later. */
+void
+emu_retire(void *object, size_t size)
+{
+	void *old[EMU_QUARANTINE_OBJECTS];
+	size_t num_old = 0;
+
+	((struct emu_object *)object)->magic |= EMU_DEAD;
+	pthread_mutex_lock(&emu_lock);
+	while (quarantine_num != 0 &&
+	       (quarantine_num == EMU_QUARANTINE_OBJECTS ||
+		quarantine_bytes + size > EMU_QUARANTINE_BYTES)) {
+		old[num_old++] = quarantine[quarantine_first].object;
+		quarantine_bytes -= quarantine[quarantine_first].size;
+		quarantine_first = (quarantine_first + 1) % EMU_QUARANTINE_OBJECTS;
+		quarantine_num--;
+	}
+	if (size > EMU_QUARANTINE_BYTES) {
+		old[num_old++] = object;
+	} else {
+		size_t last = (quarantine_first + quarantine_num) % EMU_QUARANTINE_OBJECTS;
+
+		quarantine[last].object = object;
+		quarantine[last].size = size;
+		quarantine_num++;
+		quarantine_bytes += size;
+	}
+	pthread_mutex_unlock(&emu_lock);
+	while (num_old != 0) {
+		free(old[--num_old]);
+	}
+}
+
+static const char *
+kind_name(uint32_t magic)
+{
+	static const char *const names[] = {"object", "devinfo", "dev", "mmap", "buf",
+					    "buf inventory", "pe", "ctx", "task", "representor"};
+	uint32_t kind = magic & 0xffff;
+
+	return kind < sizeof(names) / sizeof(names[0]) ? names[kind] : names[0];
+}
+
+/*
+ * Note that a rule was broken, as the setting `strict` says.
+ *
+ * @param[in] func the call that broke it
+ * @param[in] object on which
+ * @param[in] magic what kind of object was expected
+ * @param[in] format what is wrong
+ */
+void
+emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
+{
+	uint64_t strict = emu_get(EMU_STRICT);
+	char text[EMU_VIOLATION_SIZE];
+	size_t used;
+	va_list args;
+
+	if (strict == EMU_STRICT_OFF) {
+		return;
+	}
+	snprintf(text, sizeof(text), "%s: %s %p: ", func, kind_name(magic), object);
+	used = strlen(text);
+	va_start(args, format);
+	vsnprintf(text + used, sizeof(text) - used, format, args);
+	va_end(args);
+	pthread_mutex_lock(&emu_lock);
+	memcpy(violations[num_violations++ % EMU_KEPT_VIOLATIONS], text, sizeof(text));
+	pthread_mutex_unlock(&emu_lock);
+	emu_add(&emu_stats.violations, 1);
+	emu_log(DOCA_LOG_LEVEL_ERROR, func, "violation: %s", text);
+	if (strict == EMU_STRICT_ABORT) {
+		/* The one place that ends the process: the user asked for it. */
+		used = strlen(text);
+		text[used < sizeof(text) - 1 ? used++ : used] = '\n';
+		if (write(STDERR_FILENO, text, used) < 0) {
+			/* There is nobody to tell. */
+		}
+		abort();
+	}
+}
+
+/*
+ * Say what is wrong with an object that is not what a call needs. NULL is an ordinary error.
+ *
+ * @retval DOCA_ERROR_INVALID_VALUE always
+ */
+doca_error_t
+emu_bad_object(const char *func, const void *object, uint32_t magic)
+{
+	if (object == NULL) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	if (emu_is(object, magic | EMU_DEAD)) {
+		emu_violation(func, object, magic, "it is freed");
+	} else {
+		emu_violation(func, object, magic, "it is none of this library's");
+	}
+	return DOCA_ERROR_INVALID_VALUE;
+}
+
+uint64_t
+docaemu_violations(char *buf, size_t size)
+{
+	uint64_t num;
+	size_t used = 0;
+
+	pthread_mutex_lock(&emu_lock);
+	num = num_violations;
+	if (buf != NULL && size != 0) {
+		uint64_t i = num > EMU_KEPT_VIOLATIONS ? num - EMU_KEPT_VIOLATIONS : 0;
+
+		buf[0] = '\0';
+		for (; i < num && used < size; i++) {
+			int len = snprintf(buf + used, size - used, "%s\n",
+					   violations[i % EMU_KEPT_VIOLATIONS]);
+
+			used += (size_t)len;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
+	return num;
+}
+
+/* Forget the violations. */
+void
+emu_violations_reset(void)
+{
+	pthread_mutex_lock(&emu_lock);
+	num_violations = 0;
+	pthread_mutex_unlock(&emu_lock);
+	atomic_store(&num_copies, 0);
+}
+
+/* Remember a submitted copy. */
+void
+emu_trace_copy(const void *src, const void *dst, size_t length)
+{
+	uint64_t i = atomic_fetch_add_explicit(&num_copies, 1, memory_order_relaxed) %
+		     EMU_KEPT_COPIES;
+
+	atomic_store_explicit(&copies[i].src, (uintptr_t)src, memory_order_relaxed);
+	atomic_store_explicit(&copies[i].dst, (uintptr_t)dst, memory_order_relaxed);
+	atomic_store_explicit(&copies[i].length, length, memory_order_relaxed);
+}
+
+doca_error_t
+docaemu_last_copies(struct docaemu_copy *out, size_t max, size_t *num)
+{
+	uint64_t total = atomic_load(&num_copies);
+	size_t got = 0;
+
+	if (num == NULL || (out == NULL && max != 0)) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	for (; got < max && got < total && got < EMU_KEPT_COPIES; got++) {
+		uint64_t i = (total - 1 - got) % EMU_KEPT_COPIES;
+
+		out[got].src = atomic_load_explicit(&copies[i].src, memory_order_relaxed);
+		out[got].dst = atomic_load_explicit(&copies[i].dst, memory_order_relaxed);
+		out[got].length = atomic_load_explicit(&copies[i].length, memory_order_relaxed);
+	}
+	*num = got;
+	return DOCA_SUCCESS;
+}

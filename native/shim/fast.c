@@ -1,0 +1,3462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Python types of the copy path: Channel (base of DMA), Buffer (base of MemoryMap) and CopyFuture.
+ *
+ * Theory of operation
+ *
+ * A CopyFuture embeds its struct adma_copy, so a copy costs one object and no table. From start to native end (the
+ * channel handed the copy back: the engine no longer touches its memory) the Channel holds a reference to the future,
+ * and the future holds the Channel and both Buffers. The garbage collector does not see the Channel's reference, on
+ * purpose: a pending copy keeps its memory alive although everybody else has dropped it.
+ *
+ *             _reserve()         copy(), _start()
+ *   (nothing) ----------> RESERVED -------------> STARTED -- native end --> ended: result, exception
+ *        |                    |                      |           |                      ^
+ *        +--------------------|------ copy() --------+           | cancel() was called  | the cohort is over
+ *                             |                                  v                      |
+ *                             +--- _start() after cancel() --> HELD --------------------+--> ended: cancelled
+ *
+ * Cohorts. Copies cancelled in one turn of the loop end together: when the last of them has reached its native end and
+ * that turn is over (a callback scheduled by the first cancel says so). asyncio.gather() raises as soon as its first
+ * child ends in cancellation; with cohorts the others are then quiescent too.
+ *
+ * Awaiting. A task takes its fast path for an exact asyncio.Future only, so a pending await yields one of those, the
+ * waiter, and completes it at the end. Each await has its own waiter, because Task.cancel() cancels what its task waits
+ * for. A CancelledError thrown into the await cancels the copy and waits on with a new waiter; it is raised when the
+ * copy has ended. If anyio is loaded this waiting is done in a shielded scope, for anyio cancels again in every turn of
+ * the loop until the task obeys.
+ *
+ * Reentrancy. No Python code runs inside a call into the channel. Anything that may run Python (a callback's
+ * scheduling, a hook, dropping a reference) comes after the C state of all copies involved is consistent, and lists are
+ * taken before they are walked.
+ *
+ * Threads. The GIL guards everything here. Objects may be dropped in any thread and coroutines closed in any (by the
+ * garbage collector); everything else belongs to the thread of the loop, and copy() checks that.
+ *
+ * Fork. A child must not touch the parent's DOCA objects; a counter bumped in the child tells it that it is one.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "channel.h"
+#include "fast.h"
+#include "memory.h"
+
+/* Every INLINE_COPIES-th copy that the engine finished at once resolves in the loop's next turn, so that a loop of
+ * awaits that never suspend lets others run; more than INLINE_BYTES in one turn wait for the next one altogether. */
+#define INLINE_COPIES 256
+#define INLINE_BYTES (UINT64_C(8) << 20)
+
+/* Objects kept for reuse. */
+#define FREE_FUTURES 64
+#define FREE_AWAITINGS 64
+
+#define DST_WRITABLE ((uint32_t)DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | (uint32_t)DOCA_ACCESS_FLAG_PCI_READ_WRITE)
+
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+struct future;
+
+/* A list of pending futures, with the channel as its head. */
+struct link {
+	struct link *next;
+	struct link *prev;
+};
+
+/* Copies cancelled in one turn of the loop; see above. */
+struct cohort {
+	size_t remaining;     /* members that have not reached their native end, plus 1 while the turn lasts */
+	struct future *first; /* members held back, oldest first, each with a reference */
+	struct future *last;
+};
+
+struct channel {
+	PyObject_HEAD
+	struct adma_channel *native; /* NULL: not attached, or detached */
+	PyObject *loop;
+	PyObject *call_soon;	/* loop.call_soon */
+	PyObject *turn_args;	/* (self._turn,) */
+	PyObject *settle_args;	/* (self._settle,) */
+	PyObject *loop_keyword; /* {"loop": loop} */
+	PyObject *holder;	/* what the thread's dict says while our loop runs in it, when that is not the loop */
+	unsigned generation;	/* of forks, when attached */
+	uint8_t closing;
+	uint8_t scheduled; /* _turn is in the loop's queue */
+	uint8_t want_idle;
+	uint8_t orphaned; /* the loop was closed: pending futures are the garbage collector's to see */
+	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
+	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
+	uint64_t inline_bytes;	/* since the last turn */
+	uint64_t started;     /* copies the native channel has, or has on its done list */
+	uint64_t num_pending; /* futures on the pending list */
+	struct link pending;
+	struct adma_copy *deferred; /* ended, to be resolved in the next turn; linked by next */
+	struct adma_copy **deferred_end;
+	struct cohort *cohort; /* of the current turn */
+};
+
+struct buffer {
+	PyObject_HEAD
+	struct buffer *base;	 /* who owns the map: self (not counted), or held; NULL if unattached */
+	struct channel *channel; /* NULL if unattached */
+	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
+	char *addr;
+	uint64_t length;
+	PyObject *keep; /* in the owner only: whose memory it is */
+};
+
+enum future_state {
+	FUTURE_PENDING,
+	FUTURE_RESULT,
+	FUTURE_FAILED,
+	FUTURE_CANCELLED,
+};
+
+struct future {
+	PyObject_HEAD
+	struct adma_copy copy;
+	struct link link; /* on the channel's pending list; next is NULL if not */
+	struct channel *channel;
+	struct buffer *src; /* both held, and counted as users of their maps, until the native end */
+	struct buffer *dst;
+	PyObject *tag;
+	PyObject *error;      /* FAILED: the exception; CANCELLED: the device's error, if there was one */
+	PyObject *message;    /* of the first cancel() */
+	PyObject *callback;   /* first of the callbacks, or a waiter */
+	PyObject *context;    /* the callback's; NULL if it is a waiter */
+	PyObject *callbacks;  /* the others: list of (callback, context) or (waiter,) */
+	PyObject *weakrefs;
+	struct cohort *cohort;	   /* NULL once left */
+	struct future *held_next; /* in the cohort */
+	uint8_t state;		   /* enum future_state */
+	uint8_t blocking;	   /* _asyncio_future_blocking */
+	uint8_t reserved : 1;	   /* made by _reserve, not started yet */
+	uint8_t started : 1;	   /* the native channel has the copy */
+	uint8_t asked : 1;	   /* cancel() was called */
+	uint8_t lost : 1;	   /* given up: ended although the engine may still hold it */
+	uint8_t unseen : 1;	   /* an exception that nobody has retrieved */
+};
+
+/* What `await future` runs. */
+struct awaiting {
+	PyObject_HEAD
+	struct future *future; /* NULL once finished */
+	PyObject *waiter;
+	PyObject *stop;	 /* the CancelledError to raise at the end */
+	PyObject *scope; /* anyio.CancelScope, entered */
+};
+
+static PyTypeObject *channel_type;
+static PyTypeObject *buffer_type;
+static PyTypeObject *future_type;
+static PyTypeObject *awaiting_type;
+
+/* asyncio's and contextvars' own */
+static PyObject *asyncio_future;
+static PyObject *asyncio_running_loop;
+static PyObject *cancelled_error;
+static PyObject *invalid_state_error;
+static PyObject *copy_context;
+
+static PyObject *empty_tuple;
+static PyObject *name_blocking;
+static PyObject *name_call_soon;
+static PyObject *name_context;
+static PyObject *name_running_loop;
+static PyObject *name_set_result;
+static PyObject *name_value;
+
+static struct future *free_futures[FREE_FUTURES];
+static unsigned num_free_futures;
+static struct awaiting *free_awaitings[FREE_AWAITINGS];
+static unsigned num_free_awaitings;
+
+static volatile unsigned fork_generation;
+
+static void
+after_fork_in_child(void)
+{
+	fork_generation++;
+}
+
+static inline struct future *
+future_of_copy(struct adma_copy *copy)
+{
+	return (struct future *)((char *)copy - offsetof(struct future, copy));
+}
+
+static inline struct future *
+future_of_link(struct link *link)
+{
+	return (struct future *)((char *)link - offsetof(struct future, link));
+}
+
+static inline bool
+is_forked(const struct channel *self)
+{
+	return self->generation != fork_generation;
+}
+
+/* ---- errors ---- */
+
+/* Put a new reference where an old one may be. */
+static void
+replace(PyObject **place, PyObject *value)
+{
+	PyObject *old = *place;
+
+	*place = value;
+	Py_XDECREF(old);
+}
+
+/* Take the current error as one object with its traceback. */
+static PyObject *
+take_error(void)
+{
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	if (traceback != NULL) {
+		PyException_SetTraceback(value, traceback);
+	}
+	Py_XDECREF(type);
+	Py_XDECREF(traceback);
+	return value;
+}
+
+/* Raise an exception object; steals it. */
+static void
+raise_error(PyObject *error)
+{
+	PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+	Py_DECREF(error);
+}
+
+static bool
+loop_is_closed(PyObject *loop)
+{
+	PyObject *answer = PyObject_CallMethod(loop, "is_closed", NULL);
+	int closed;
+
+	if (answer == NULL) {
+		PyErr_Clear();
+		return true;
+	}
+	closed = PyObject_IsTrue(answer);
+	Py_DECREF(answer);
+	if (closed < 0) {
+		PyErr_Clear();
+	}
+	return closed != 0;
+}
+
+/* Tell the loop's exception handler; nothing is raised. */
+static void
+report(PyObject *loop, const char *message, PyObject *error)
+{
+	PyObject *answer;
+	PyObject *context = Py_BuildValue("{s:s,s:O}", "message", message, "exception", error);
+
+	if (context == NULL) {
+		PyErr_WriteUnraisable(loop);
+		return;
+	}
+	answer = PyObject_CallMethod(loop, "call_exception_handler", "O", context);
+	if (answer == NULL) {
+		PyErr_WriteUnraisable(loop);
+	}
+	Py_XDECREF(answer);
+	Py_DECREF(context);
+}
+
+static bool
+is_fatal(PyObject *error)
+{
+	return PyErr_GivenExceptionMatches(error, PyExc_KeyboardInterrupt) ||
+	       PyErr_GivenExceptionMatches(error, PyExc_SystemExit);
+}
+
+/*
+ * Dispose of the current error where the work must go on: KeyboardInterrupt and SystemExit go to *fatal, to be raised
+ * when the work is done, everything else to the loop's exception handler. A closed loop has nobody left to tell.
+ */
+static void
+absorb_error(struct channel *self, const char *message, PyObject **fatal)
+{
+	PyObject *error = take_error();
+
+	if (is_fatal(error) && fatal != NULL && *fatal == NULL) {
+		*fatal = error;
+		return;
+	}
+	if (!loop_is_closed(self->loop)) {
+		report(self->loop, message, error);
+	}
+	Py_DECREF(error);
+}
+
+/* Raise what absorb_error() kept, if anything. */
+static PyObject *
+none_unless(PyObject *fatal)
+{
+	if (fatal != NULL) {
+		raise_error(fatal);
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+static int
+wrong_number(const char *name, const char *expected, Py_ssize_t given)
+{
+	PyErr_Format(PyExc_TypeError, "%s() takes %s (%zd given)", name, expected, given);
+	return -1;
+}
+
+/* The one optional keyword of a call, borrowed; *out is NULL before unless it was given by position. */
+static int
+take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObject *names, const char *keyword,
+	     PyObject **out)
+{
+	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
+
+	for (i = 0; i < num_names; i++) {
+		PyObject *given = PyTuple_GetItem(names, i);
+
+		if (PyUnicode_CompareWithASCIIString(given, keyword) != 0 || *out != NULL) {
+			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", name, given);
+			return -1;
+		}
+		*out = args[num_args + i];
+	}
+	return 0;
+}
+
+/* ---- the loop ---- */
+
+/*
+ * Does the channel's loop run in this thread? 1 yes, 0 no, -1 error.
+ *
+ * asyncio keeps the running loop in the thread's dict: 3.12 and 3.13 the loop, 3.11 a holder made by each run of a
+ * loop. asyncio._get_running_loop() would do, but makes a system call each time on 3.11 (it asks for the process id), and
+ * so a holder it vouched for is remembered. Where there is no such key (3.14) it is asked every time.
+ */
+static int
+is_on_loop(struct channel *self)
+{
+	PyObject *dict = PyThreadState_GetDict();
+	PyObject *holder = NULL;
+	PyObject *running;
+	int same;
+
+	if (dict != NULL) {
+		holder = PyDict_GetItemWithError(dict, name_running_loop);
+		if (holder == NULL) {
+			if (PyErr_Occurred()) {
+				return -1;
+			}
+		} else if (holder == self->holder || holder == self->loop) {
+			return 1;
+		}
+	}
+	running = PyObject_CallNoArgs(asyncio_running_loop);
+	if (running == NULL) {
+		return -1;
+	}
+	same = running == self->loop;
+	Py_DECREF(running);
+	if (same && holder != NULL) {
+		PyObject *old = self->holder;
+
+		self->holder = Py_NewRef(holder);
+		Py_XDECREF(old);
+	}
+	return same;
+}
+
+/* call_soon(*args), from any thread. */
+static int
+call_soon_anywhere(struct channel *self, PyObject *args)
+{
+	PyObject *handle;
+	int here = is_on_loop(self);
+
+	if (here < 0) {
+		PyErr_Clear();
+	}
+	if (args == NULL) {
+		PyErr_SetString(PyExc_RuntimeError, "the channel is detached");
+		return -1;
+	}
+	if (here > 0) {
+		handle = PyObject_CallObject(self->call_soon, args);
+	} else {
+		PyObject *method = PyObject_GetAttrString(self->loop, "call_soon_threadsafe");
+
+		if (method == NULL) {
+			return -1;
+		}
+		handle = PyObject_CallObject(method, args);
+		Py_DECREF(method);
+	}
+	if (handle == NULL) {
+		return -1;
+	}
+	Py_DECREF(handle);
+	return 0;
+}
+
+/* Have a turn run soon; for the loop's thread. */
+static inline int
+schedule(struct channel *self)
+{
+	PyObject *handle;
+
+	if (self->scheduled) {
+		return 0;
+	}
+	handle = PyObject_CallObject(self->call_soon, self->turn_args);
+	if (handle == NULL) {
+		return -1;
+	}
+	Py_DECREF(handle);
+	self->scheduled = 1;
+	return 0;
+}
+
+/* Have a turn run soon, for any thread; nothing is raised, and a loop that is closed runs nothing. */
+static void
+wake(struct channel *self)
+{
+	if (self->scheduled || self->turn_args == NULL) {
+		return;
+	}
+	if (call_soon_anywhere(self, self->turn_args) < 0) {
+		absorb_error(self, "aiodocadma could not schedule its turn", NULL);
+		return;
+	}
+	self->scheduled = 1;
+}
+
+/* ---- CopyFuture: life ---- */
+
+static struct future *
+future_new(struct channel *channel, uint64_t length, PyObject *tag)
+{
+	struct future *self;
+
+	if (num_free_futures > 0) {
+		self = free_futures[--num_free_futures];
+		PyObject_Init((PyObject *)self, future_type);
+	} else {
+		self = PyObject_GC_New(struct future, future_type);
+		if (self == NULL) {
+			return NULL;
+		}
+	}
+	self->copy.length = length;
+	self->copy.completed = 0;
+	self->copy.segments = 0;
+	self->copy.code = DOCA_SUCCESS;
+	self->copy.state = ADMA_COPY_NEW;
+	self->copy.flushed = 0;
+	self->copy.abandoned = 0;
+	self->link.next = NULL;
+	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
+	self->src = NULL;
+	self->dst = NULL;
+	self->tag = Py_XNewRef(tag);
+	self->error = NULL;
+	self->message = NULL;
+	self->callback = NULL;
+	self->context = NULL;
+	self->callbacks = NULL;
+	self->weakrefs = NULL;
+	self->cohort = NULL;
+	self->held_next = NULL;
+	self->state = FUTURE_PENDING;
+	self->blocking = 0;
+	self->reserved = 0;
+	self->started = 0;
+	self->asked = 0;
+	self->lost = 0;
+	self->unseen = 0;
+	PyObject_GC_Track(self);
+	return self;
+}
+
+static void
+pending_add(struct channel *channel, struct future *self)
+{
+	self->link.prev = channel->pending.prev;
+	self->link.next = &channel->pending;
+	self->link.prev->next = &self->link;
+	self->link.next->prev = &self->link;
+	channel->num_pending++;
+}
+
+static void
+pending_remove(struct future *self)
+{
+	if (self->link.next == NULL) {
+		return;
+	}
+	self->link.prev->next = self->link.next;
+	self->link.next->prev = self->link.prev;
+	self->link.next = NULL;
+	self->channel->num_pending--;
+}
+
+/* Once per exception, as asyncio does: when the future is dropped, unless somebody looked. */
+static void
+future_report_unseen(struct future *self)
+{
+	PyObject *type, *value, *traceback;
+
+	if (!self->unseen || self->error == NULL) {
+		return;
+	}
+	self->unseen = 0;
+	PyErr_Fetch(&type, &value, &traceback);
+	if (!loop_is_closed(self->channel->loop)) {
+		report(self->channel->loop, "CopyFuture exception was never retrieved", self->error);
+	}
+	PyErr_Restore(type, value, traceback);
+}
+
+static void
+future_finalize(PyObject *object)
+{
+	future_report_unseen((struct future *)object);
+}
+
+static int
+future_clear(PyObject *object)
+{
+	struct future *self = (struct future *)object;
+
+	Py_CLEAR(self->tag);
+	Py_CLEAR(self->error);
+	Py_CLEAR(self->message);
+	Py_CLEAR(self->callback);
+	Py_CLEAR(self->context);
+	Py_CLEAR(self->callbacks);
+	return 0;
+}
+
+static int
+future_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct future *self = (struct future *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->channel);
+	Py_VISIT(self->src);
+	Py_VISIT(self->dst);
+	Py_VISIT(self->tag);
+	Py_VISIT(self->error);
+	Py_VISIT(self->message);
+	Py_VISIT(self->callback);
+	Py_VISIT(self->context);
+	Py_VISIT(self->callbacks);
+	return 0;
+}
+
+/* ---- CopyFuture: the end ---- */
+
+/* loop.call_soon(callback, self, context=context), or complete the waiter. */
+static void
+future_run(struct future *self, PyObject *callback, PyObject *context, PyObject **fatal)
+{
+	PyObject *answer = NULL;
+
+	if (context == NULL) {
+		answer = PyObject_CallMethodObjArgs(callback, name_set_result, Py_None, NULL);
+		if (answer == NULL && PyErr_ExceptionMatches(invalid_state_error)) {
+			/* Its task was cancelled in this turn, and the waiter with it: the task wakes anyway. */
+			PyErr_Clear();
+			return;
+		}
+	} else {
+		PyObject *args = PyTuple_Pack(2, callback, (PyObject *)self);
+		PyObject *keywords = PyDict_New();
+
+		if (args != NULL && keywords != NULL && PyDict_SetItem(keywords, name_context, context) == 0) {
+			answer = PyObject_Call(self->channel->call_soon, args, keywords);
+		}
+		Py_XDECREF(args);
+		Py_XDECREF(keywords);
+	}
+	if (answer == NULL) {
+		absorb_error(self->channel, "aiodocadma could not schedule a callback of a copy", fatal);
+		return;
+	}
+	Py_DECREF(answer);
+}
+
+/* The one place where a future ends. */
+static void
+future_end(struct future *self, enum future_state state, PyObject **fatal)
+{
+	PyObject *callback = self->callback;
+	PyObject *context = self->context;
+	PyObject *callbacks = self->callbacks;
+	Py_ssize_t i;
+
+	self->state = (uint8_t)state;
+	self->unseen = state == FUTURE_FAILED;
+	if (callback == NULL && callbacks == NULL) {
+		return;
+	}
+	self->callback = NULL;
+	self->context = NULL;
+	self->callbacks = NULL;
+	if (callback != NULL) {
+		future_run(self, callback, context, fatal);
+		Py_DECREF(callback);
+		Py_XDECREF(context);
+	}
+	if (callbacks != NULL) {
+		for (i = 0; i < PyList_Size(callbacks); i++) {
+			PyObject *entry = PyList_GetItem(callbacks, i);
+
+			future_run(self, PyTuple_GetItem(entry, 0),
+				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL, fatal);
+		}
+		Py_DECREF(callbacks);
+	}
+}
+
+/* One less to wait for; the last one ends all. */
+static void
+cohort_release(struct cohort *cohort, PyObject **fatal)
+{
+	struct future *member;
+
+	if (--cohort->remaining > 0) {
+		return;
+	}
+	member = cohort->first;
+	PyMem_Free(cohort);
+	while (member != NULL) {
+		struct future *next = member->held_next;
+
+		member->held_next = NULL;
+		if (member->state == FUTURE_PENDING) {
+			future_end(member, FUTURE_CANCELLED, fatal);
+		}
+		Py_DECREF((PyObject *)member);
+		member = next;
+	}
+}
+
+/* The exception for a copy that failed: whatever the hook gives, or raises. */
+static PyObject *
+future_failure(struct future *self, PyObject **fatal)
+{
+	PyObject *error = PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
+					      (int)self->copy.code, (int)self->copy.phase,
+					      self->copy.flushed ? Py_True : Py_False,
+					      self->copy.abandoned ? Py_True : Py_False);
+
+	if (error != NULL && !PyExceptionInstance_Check(error)) {
+		PyErr_Format(PyExc_TypeError, "_failure() gave %R, which is no exception", error);
+		Py_CLEAR(error);
+	}
+	if (error == NULL) {
+		error = take_error();
+		if (is_fatal(error) && *fatal == NULL) {
+			*fatal = Py_NewRef(error);
+		}
+	}
+	return error;
+}
+
+static inline bool
+copy_has_failed(const struct adma_copy *copy)
+{
+	return copy->code != DOCA_SUCCESS || copy->flushed || copy->abandoned;
+}
+
+/* How a copy that reached its native end ends for those who wait for it; self->error is its own already. */
+static void
+future_conclude(struct future *self, PyObject **fatal)
+{
+	if (self->state != FUTURE_PENDING) {
+		return; /* given up before */
+	}
+	if (self->asked) {
+		struct cohort *cohort = self->cohort;
+
+		if (cohort == NULL) {
+			future_end(self, FUTURE_CANCELLED, fatal);
+			return;
+		}
+		self->cohort = NULL;
+		Py_INCREF((PyObject *)self);
+		if (cohort->last != NULL) {
+			cohort->last->held_next = self;
+		} else {
+			cohort->first = self;
+		}
+		cohort->last = self;
+		cohort_release(cohort, fatal);
+		return;
+	}
+	future_end(self, self->error != NULL ? FUTURE_FAILED : FUTURE_RESULT, fatal);
+}
+
+/* Resolve copies that reached their native end, linked by next; their references are ours. */
+static void
+channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fatal)
+{
+	struct adma_copy *copy;
+
+	/* First what needs no Python, for all of them. */
+	for (copy = list; copy != NULL; copy = copy->next) {
+		struct future *future = future_of_copy(copy);
+
+		pending_remove(future);
+		if (future->started) {
+			future->started = 0;
+			channel->started--;
+		}
+		if (future->src != NULL) {
+			copy->src_map->users--;
+			copy->dst_map->users--;
+		}
+	}
+	while (list != NULL) {
+		struct future *future = future_of_copy(list);
+		struct buffer *src = future->src;
+		struct buffer *dst = future->dst;
+
+		list = list->next;
+		future->src = NULL;
+		future->dst = NULL;
+		if (copy_has_failed(&future->copy) && future->state == FUTURE_PENDING &&
+		    !(future->asked && (future->copy.flushed || future->copy.abandoned))) {
+			replace(&future->error, future_failure(future, fatal));
+		}
+		future_conclude(future, fatal);
+		Py_XDECREF((PyObject *)src);
+		Py_XDECREF((PyObject *)dst);
+		Py_DECREF((PyObject *)future);
+	}
+}
+
+/* Leave the cohort of a future that ends otherwise, so that the others do not wait for it. */
+static void
+future_leave_cohort(struct future *self, PyObject **fatal)
+{
+	struct cohort *cohort = self->cohort;
+
+	if (cohort != NULL) {
+		self->cohort = NULL;
+		cohort_release(cohort, fatal);
+	}
+}
+
+/* A reserved future is dropped by whoever was to start it. */
+static void
+future_desert(struct future *self)
+{
+	struct channel *channel = self->channel;
+	PyObject *type, *value, *traceback;
+	PyObject *fatal = NULL;
+
+	pending_remove(self);
+	PyErr_Fetch(&type, &value, &traceback);
+	future_leave_cohort(self, &fatal);
+	if (channel->num_pending == 0 && channel->want_idle && !is_forked(channel)) {
+		wake(channel);
+	}
+	if (fatal != NULL) {
+		raise_error(fatal);
+		PyErr_WriteUnraisable(NULL);
+	}
+	PyErr_Restore(type, value, traceback);
+}
+
+static void
+future_dealloc(PyObject *object)
+{
+	struct future *self = (struct future *)object;
+	struct channel *channel = self->channel;
+
+	PyObject_GC_UnTrack(object);
+	if (self->weakrefs != NULL) {
+		PyObject_ClearWeakRefs(object);
+	}
+	if (self->unseen) {
+		future_report_unseen(self);
+	}
+	if (self->link.next != NULL) {
+		future_desert(self);
+	}
+	Py_XDECREF(self->tag);
+	Py_XDECREF(self->error);
+	Py_XDECREF(self->message);
+	Py_XDECREF(self->callback);
+	Py_XDECREF(self->context);
+	Py_XDECREF(self->callbacks);
+	if (num_free_futures < FREE_FUTURES && !PyObject_GC_IsFinalized(object)) {
+		free_futures[num_free_futures++] = self;
+	} else {
+		PyObject_GC_Del(self);
+	}
+	Py_DECREF((PyObject *)channel);
+	Py_DECREF((PyObject *)future_type);
+}
+
+/* Everything that ended since last time, oldest first. */
+static struct adma_copy *
+channel_take(struct channel *self)
+{
+	struct adma_copy *list = self->deferred;
+	struct adma_copy *done = self->native != NULL ? adma_channel_take_done(self->native) : NULL;
+
+	if (list == NULL) {
+		return done;
+	}
+	*self->deferred_end = done;
+	self->deferred = NULL;
+	self->deferred_end = &self->deferred;
+	return list;
+}
+
+/* Have a copy that needs nothing more resolved in the next turn; takes a reference. */
+static void
+channel_defer(struct channel *self, struct future *future)
+{
+	self->inline_copies = 0;
+	Py_INCREF((PyObject *)future);
+	pending_add(self, future);
+	future->copy.next = NULL;
+	*self->deferred_end = &future->copy;
+	self->deferred_end = &future->copy.next;
+}
+
+/* ---- CopyFuture: cancelling ---- */
+
+/* The cohort of this turn; NULL if none can be had, and then the copy ends by itself. */
+static struct cohort *
+channel_cohort(struct channel *self)
+{
+	struct cohort *cohort = self->cohort;
+
+	if (cohort != NULL) {
+		return cohort;
+	}
+	cohort = PyMem_Calloc(1, sizeof(*cohort));
+	if (cohort == NULL) {
+		return NULL;
+	}
+	cohort->remaining = 1;
+	/* Published first: scheduling may run Python that cancels as well. */
+	self->cohort = cohort;
+	if (call_soon_anywhere(self, self->settle_args) < 0) {
+		PyErr_Clear();
+		if (self->cohort == cohort) {
+			self->cohort = NULL;
+			cohort_release(cohort, NULL);
+		}
+		return NULL;
+	}
+	return self->cohort;
+}
+
+/* Mark a pending copy as cancelled; what DOCA does not have yet is withdrawn. Nothing is raised. */
+static void
+future_ask(struct future *self, PyObject *message)
+{
+	struct channel *channel = self->channel;
+	struct cohort *cohort;
+
+	if (self->state != FUTURE_PENDING || self->asked || is_forked(channel)) {
+		return;
+	}
+	self->asked = 1;
+	if (message != NULL && message != Py_None) {
+		self->message = Py_NewRef(message);
+	}
+	if (self->started && channel->native != NULL) {
+		adma_channel_cancel(channel->native, &self->copy);
+	}
+	cohort = channel_cohort(channel);
+	if (cohort != NULL && self->state == FUTURE_PENDING) {
+		cohort->remaining++;
+		self->cohort = cohort;
+	}
+	if (self->started) {
+		wake(channel);
+	}
+}
+
+/* ---- Channel: refusing ---- */
+
+/* Turn the answer of the hook into an error, should it have returned. */
+static PyObject *
+refused(PyObject *answer)
+{
+	if (answer != NULL) {
+		Py_DECREF(answer);
+		PyErr_SetString(PyExc_RuntimeError, "_refuse() must raise");
+	}
+	return NULL;
+}
+
+static PyObject *
+refuse(struct channel *self, const char *reason)
+{
+	return refused(PyObject_CallMethod((PyObject *)self, "_refuse", "s", reason));
+}
+
+static PyObject *
+refuse_side(struct channel *self, const char *reason, const char *side)
+{
+	return refused(PyObject_CallMethod((PyObject *)self, "_refuse", "ss", reason, side));
+}
+
+/* ---- CopyFuture: the protocol ---- */
+
+static PyObject *
+future_cancelled_error(struct future *self)
+{
+	PyObject *error;
+
+	if (self->message != NULL) {
+		error = PyObject_CallFunctionObjArgs(cancelled_error, self->message, NULL);
+	} else {
+		error = PyObject_CallNoArgs(cancelled_error);
+	}
+	if (error != NULL && self->error != NULL && self->error != error && PyExceptionInstance_Check(error)) {
+		PyException_SetContext(error, Py_NewRef(self->error));
+	}
+	return error;
+}
+
+/* The result, or the exception raised. */
+static PyObject *
+future_outcome(struct future *self)
+{
+	PyObject *error;
+
+	switch ((enum future_state)self->state) {
+	case FUTURE_RESULT:
+		return PyLong_FromUnsignedLongLong(self->copy.length);
+	case FUTURE_FAILED:
+		self->unseen = 0;
+		error = Py_XNewRef(self->error);
+		if (error == NULL) {
+			break; /* collected as garbage */
+		}
+		/* Else each raise would lengthen the traceback of the one before. */
+		PyException_SetTraceback(error, Py_None);
+		raise_error(error);
+		return NULL;
+	case FUTURE_CANCELLED:
+		error = future_cancelled_error(self);
+		if (error != NULL) {
+			raise_error(error);
+		}
+		return NULL;
+	case FUTURE_PENDING:
+		break;
+	}
+	PyErr_SetString(invalid_state_error, "Result is not set.");
+	return NULL;
+}
+
+PyDoc_STRVAR(future_result_doc,
+"result($self, /)\n"
+"--\n"
+"\n"
+"The number of bytes copied, if the copy has ended well.\n"
+"\n"
+"Returns:\n"
+"    The length of the source.\n"
+"\n"
+"Raises:\n"
+"    asyncio.InvalidStateError: If the copy has not ended.\n"
+"    asyncio.CancelledError: If it was cancelled.\n"
+"    DocaError: If DOCA refused or failed it; or whichever exception() gives.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_result(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return future_outcome((struct future *)self);
+}
+
+PyDoc_STRVAR(future_exception_doc,
+"exception($self, /)\n"
+"--\n"
+"\n"
+"Why the copy failed.\n"
+"\n"
+"Returns:\n"
+"    The exception, or None if the copy ended well.\n"
+"\n"
+"Raises:\n"
+"    asyncio.InvalidStateError: If the copy has not ended.\n"
+"    asyncio.CancelledError: If it was cancelled.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_exception(PyObject *object, PyObject *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	switch ((enum future_state)self->state) {
+	case FUTURE_RESULT:
+		Py_RETURN_NONE;
+	case FUTURE_FAILED:
+		self->unseen = 0;
+		return Py_NewRef(self->error != NULL ? self->error : Py_None);
+	case FUTURE_CANCELLED:
+		return future_outcome(self);
+	case FUTURE_PENDING:
+		break;
+	}
+	PyErr_SetString(invalid_state_error, "Exception is not set.");
+	return NULL;
+}
+
+PyDoc_STRVAR(future_done_doc,
+"done($self, /)\n"
+"--\n"
+"\n"
+"Whether the copy has ended, in whichever way.\n"
+"\n"
+"Returns:\n"
+"    True if the engine has let go of both sides and the outcome is known.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_done(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct future *)self)->state != FUTURE_PENDING);
+}
+
+PyDoc_STRVAR(future_cancelled_doc,
+"cancelled($self, /)\n"
+"--\n"
+"\n"
+"Whether the copy has ended as cancelled.\n"
+"\n"
+"Returns:\n"
+"    False also while a cancelled copy waits for the engine to let go.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_cancelled(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct future *)self)->state == FUTURE_CANCELLED);
+}
+
+PyDoc_STRVAR(future_get_loop_doc,
+"get_loop($self, /)\n"
+"--\n"
+"\n"
+"The event loop the copy belongs to.\n"
+"\n"
+"Returns:\n"
+"    The loop that opened the DMA.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_get_loop(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return Py_NewRef(((struct future *)self)->channel->loop);
+}
+
+PyDoc_STRVAR(future_cancel_doc,
+"cancel($self, /, msg=None)\n"
+"--\n"
+"\n"
+"Ask for the copy to end early.\n"
+"\n"
+"DOCA cannot recall what it has: those segments run to their end, the others are dropped, and only then the\n"
+"future is done, as cancelled, whatever became of them. Copies cancelled in one turn of the loop end together.\n"
+"\n"
+"Args:\n"
+"    msg: Message of the CancelledError; the first call's is kept.\n"
+"\n"
+"Returns:\n"
+"    False if the copy has ended; True if it will end as cancelled, also when asked again.\n"
+"\n"
+"Raises:\n"
+"    UsageError: In a forked child.\n"
+"\n"
+"Cancellation: This is it.\n"
+"Source: asyncio.Future; doca_pe_progress (a submitted task has no cancel).\n");
+
+static PyObject *
+future_cancel(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
+{
+	struct future *self = (struct future *)object;
+	PyObject *message = NULL;
+
+	if (num_args > 1) {
+		wrong_number("cancel", "at most 1 positional argument", num_args);
+		return NULL;
+	}
+	if (num_args == 1) {
+		message = args[0];
+	}
+	if (take_keyword("cancel", args, num_args, names, "msg", &message) < 0) {
+		return NULL;
+	}
+	if (self->state != FUTURE_PENDING) {
+		Py_RETURN_FALSE;
+	}
+	if (is_forked(self->channel)) {
+		return refuse(self->channel, "forked");
+	}
+	future_ask(self, message);
+	Py_RETURN_TRUE;
+}
+
+/* Append a callback with its context, or a waiter with none. */
+static int
+future_add(struct future *self, PyObject *callback, PyObject *context)
+{
+	PyObject *entry;
+	int code;
+
+	if (self->callback == NULL && self->callbacks == NULL) {
+		self->callback = Py_NewRef(callback);
+		self->context = Py_XNewRef(context);
+		return 0;
+	}
+	if (self->callbacks == NULL) {
+		self->callbacks = PyList_New(0);
+		if (self->callbacks == NULL) {
+			return -1;
+		}
+	}
+	entry = context != NULL ? PyTuple_Pack(2, callback, context) : PyTuple_Pack(1, callback);
+	if (entry == NULL) {
+		return -1;
+	}
+	code = PyList_Append(self->callbacks, entry);
+	Py_DECREF(entry);
+	return code;
+}
+
+/* Remove a waiter, if it is still there. */
+static void
+future_forget(struct future *self, PyObject *waiter)
+{
+	Py_ssize_t i;
+
+	if (self->callback == waiter) {
+		Py_CLEAR(self->callback);
+		return;
+	}
+	for (i = 0; self->callbacks != NULL && i < PyList_Size(self->callbacks); i++) {
+		if (PyTuple_GetItem(PyList_GetItem(self->callbacks, i), 0) == waiter) {
+			if (PyList_SetSlice(self->callbacks, i, i + 1, NULL) < 0) {
+				PyErr_Clear(); /* then it is completed with the others, which hurts nobody */
+			}
+			return;
+		}
+	}
+}
+
+PyDoc_STRVAR(future_add_done_callback_doc,
+"add_done_callback($self, fn, /, *, context=None)\n"
+"--\n"
+"\n"
+"Have fn(future) called by the loop when the copy has ended.\n"
+"\n"
+"Args:\n"
+"    fn: Called with the future, in the loop's next turn if the copy has ended already.\n"
+"    context: The contextvars.Context to run it in; a copy of the current one if None.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
+{
+	struct future *self = (struct future *)object;
+	PyObject *context = NULL;
+	int code;
+
+	if (num_args != 1) {
+		wrong_number("add_done_callback", "exactly 1 positional argument", num_args);
+		return NULL;
+	}
+	if (take_keyword("add_done_callback", args, num_args, names, "context", &context) < 0) {
+		return NULL;
+	}
+	if (context == NULL || context == Py_None) {
+		context = PyObject_CallNoArgs(copy_context);
+		if (context == NULL) {
+			return NULL;
+		}
+	} else {
+		Py_INCREF(context);
+	}
+	if (self->state == FUTURE_PENDING) {
+		code = future_add(self, args[0], context);
+	} else {
+		PyObject *method = PyObject_GetAttr(self->channel->loop, name_call_soon);
+		PyObject *positional = PyTuple_Pack(2, args[0], object);
+		PyObject *keywords = PyDict_New();
+		PyObject *handle = NULL;
+
+		if (method != NULL && positional != NULL && keywords != NULL &&
+		    PyDict_SetItem(keywords, name_context, context) == 0) {
+			handle = PyObject_Call(method, positional, keywords);
+		}
+		Py_XDECREF(method);
+		Py_XDECREF(positional);
+		Py_XDECREF(keywords);
+		code = handle == NULL ? -1 : 0;
+		Py_XDECREF(handle);
+	}
+	Py_DECREF(context);
+	if (code < 0) {
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(future_remove_done_callback_doc,
+"remove_done_callback($self, fn, /)\n"
+"--\n"
+"\n"
+"Take back every add_done_callback(fn).\n"
+"\n"
+"Args:\n"
+"    fn: Compared by ==.\n"
+"\n"
+"Returns:\n"
+"    How many were removed.\n"
+"\n"
+"Source: asyncio.Future.\n");
+
+static PyObject *
+future_remove_done_callback(PyObject *object, PyObject *fn)
+{
+	struct future *self = (struct future *)object;
+	Py_ssize_t removed = 0;
+	Py_ssize_t i = 0;
+	int equal;
+
+	/* Comparing may run anything, so everything is looked up anew after it. */
+	if (self->callback != NULL && self->context != NULL) {
+		PyObject *callback = Py_NewRef(self->callback);
+
+		equal = PyObject_RichCompareBool(callback, fn, Py_EQ);
+		if (equal > 0 && self->callback == callback) {
+			Py_CLEAR(self->callback);
+			Py_CLEAR(self->context);
+			removed++;
+		}
+		Py_DECREF(callback);
+		if (equal < 0) {
+			return NULL;
+		}
+	}
+	while (self->callbacks != NULL && i < PyList_Size(self->callbacks)) {
+		PyObject *entry = Py_NewRef(PyList_GetItem(self->callbacks, i));
+
+		equal = 0;
+		if (PyTuple_Size(entry) > 1) {
+			equal = PyObject_RichCompareBool(PyTuple_GetItem(entry, 0), fn, Py_EQ);
+		}
+		if (equal > 0 && self->callbacks != NULL && i < PyList_Size(self->callbacks) &&
+		    PyList_GetItem(self->callbacks, i) == entry) {
+			equal = PyList_SetSlice(self->callbacks, i, i + 1, NULL);
+			removed++;
+		} else {
+			i++;
+		}
+		Py_DECREF(entry);
+		if (equal < 0) {
+			return NULL;
+		}
+	}
+	return PyLong_FromSsize_t(removed);
+}
+
+PyDoc_STRVAR(future_make_cancelled_error_doc,
+"_make_cancelled_error($self, /)\n"
+"--\n"
+"\n"
+"The CancelledError to raise; asyncio.gather() asks for it.\n");
+
+static PyObject *
+future_make_cancelled_error(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return future_cancelled_error((struct future *)self);
+}
+
+static PyObject *
+future_get_cancel_message(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return Py_NewRef(self->message != NULL ? self->message : Py_None);
+}
+
+static PyObject *
+future_get_blocking(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct future *)self)->blocking);
+}
+
+static int
+future_set_blocking(PyObject *self, PyObject *value, void *unused)
+{
+	int blocking;
+
+	(void)unused;
+	if (value == NULL) {
+		PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+		return -1;
+	}
+	blocking = PyObject_IsTrue(value);
+	if (blocking < 0) {
+		return -1;
+	}
+	((struct future *)self)->blocking = (uint8_t)blocking;
+	return 0;
+}
+
+static PyObject *
+future_get_log_traceback(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct future *)self)->unseen);
+}
+
+static int
+future_set_log_traceback(PyObject *self, PyObject *value, void *unused)
+{
+	int log;
+
+	(void)unused;
+	if (value == NULL) {
+		PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+		return -1;
+	}
+	log = PyObject_IsTrue(value);
+	if (log < 0) {
+		return -1;
+	}
+	if (log) {
+		PyErr_SetString(PyExc_ValueError, "_log_traceback can only be set to False");
+		return -1;
+	}
+	((struct future *)self)->unseen = 0;
+	return 0;
+}
+
+static PyObject *
+future_get_bytes_done(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(self->state == FUTURE_RESULT ? self->copy.length : self->copy.completed);
+}
+
+static PyObject *
+future_get_tag(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return Py_NewRef(self->tag != NULL ? self->tag : Py_None);
+}
+
+static PyObject *
+future_repr(PyObject *object)
+{
+	struct future *self = (struct future *)object;
+	unsigned long long length = self->copy.length;
+	unsigned segments = self->copy.segments;
+	PyObject *text = NULL;
+	PyObject *whole;
+
+	switch ((enum future_state)self->state) {
+	case FUTURE_PENDING:
+		text = PyUnicode_FromFormat("%s %llu bytes, %u segments in flight",
+					    self->asked ? "cancelling" : "pending", length, segments);
+		break;
+	case FUTURE_RESULT:
+		text = PyUnicode_FromFormat("finished %llu bytes", length);
+		break;
+	case FUTURE_FAILED:
+		text = PyUnicode_FromFormat("failed %llu bytes, exception=%R", length,
+					    self->error != NULL ? self->error : Py_None);
+		break;
+	case FUTURE_CANCELLED:
+		text = PyUnicode_FromFormat("cancelled %llu bytes", length);
+		break;
+	}
+	if (text == NULL) {
+		return NULL;
+	}
+	if (self->tag != NULL) {
+		whole = PyUnicode_FromFormat("<CopyFuture %U, tag=%R>", text, self->tag);
+	} else {
+		whole = PyUnicode_FromFormat("<CopyFuture %U>", text);
+	}
+	Py_DECREF(text);
+	return whole;
+}
+
+static PyObject *
+future_await(PyObject *object)
+{
+	struct awaiting *it;
+
+	if (num_free_awaitings > 0) {
+		it = free_awaitings[--num_free_awaitings];
+		PyObject_Init((PyObject *)it, awaiting_type);
+	} else {
+		it = PyObject_GC_New(struct awaiting, awaiting_type);
+		if (it == NULL) {
+			return NULL;
+		}
+	}
+	it->future = (struct future *)Py_NewRef(object);
+	it->waiter = NULL;
+	it->stop = NULL;
+	it->scope = NULL;
+	PyObject_GC_Track(it);
+	return (PyObject *)it;
+}
+
+PyDoc_STRVAR(future_doc,
+"A copy under way; awaiting it gives the number of bytes copied.\n"
+"\n"
+"It has started when you get it; awaiting is separate, by any number of tasks. It is an asyncio future in all but\n"
+"its base class: gather, wait, as_completed, shield, timeout and TaskGroup take it. Only DMA makes it.\n"
+"\n"
+"Cancellation: A cancelled await cancels the copy, waits for the device to let go of both sides, then raises.\n"
+"Source: aiodocadma; asyncio.Future.\n");
+
+static PyMethodDef future_methods[] = {
+	{"result", future_result, METH_NOARGS, future_result_doc},
+	{"exception", future_exception, METH_NOARGS, future_exception_doc},
+	{"done", future_done, METH_NOARGS, future_done_doc},
+	{"cancelled", future_cancelled, METH_NOARGS, future_cancelled_doc},
+	{"get_loop", future_get_loop, METH_NOARGS, future_get_loop_doc},
+	{"cancel", METHOD(future_cancel), METH_FASTCALL | METH_KEYWORDS, future_cancel_doc},
+	{"add_done_callback", METHOD(future_add_done_callback), METH_FASTCALL | METH_KEYWORDS,
+	 future_add_done_callback_doc},
+	{"remove_done_callback", future_remove_done_callback, METH_O, future_remove_done_callback_doc},
+	{"_make_cancelled_error", future_make_cancelled_error, METH_NOARGS, future_make_cancelled_error_doc},
+	{"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, PyDoc_STR("See PEP 585.")},
+	{NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(future_bytes_done_doc,
+"Bytes the device has written so far; not necessarily from the start on.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(future_tag_doc,
+"What the caller gave as tag, or None.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyGetSetDef future_getset[] = {
+	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
+	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
+	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
+	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
+	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef future_members[] = {
+	{"__weaklistoffset__", T_PYSSIZET, offsetof(struct future, weakrefs), READONLY, NULL},
+	{NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot future_slots[] = {
+	{Py_tp_doc, (void *)future_doc},
+	{Py_tp_dealloc, future_dealloc},
+	{Py_tp_finalize, future_finalize},
+	{Py_tp_traverse, future_traverse},
+	{Py_tp_clear, future_clear},
+	{Py_tp_repr, future_repr},
+	{Py_tp_iter, future_await},
+	{Py_am_await, future_await},
+	{Py_tp_methods, future_methods},
+	{Py_tp_getset, future_getset},
+	{Py_tp_members, future_members},
+	{0, NULL},
+};
+
+static PyType_Spec future_spec = {
+	.name = "aiodocadma._fast.CopyFuture",
+	.basicsize = sizeof(struct future),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = future_slots,
+};
+
+/* ---- awaiting ---- */
+
+static int
+awaiting_clear(PyObject *object)
+{
+	struct awaiting *self = (struct awaiting *)object;
+
+	Py_CLEAR(self->future);
+	Py_CLEAR(self->waiter);
+	Py_CLEAR(self->stop);
+	Py_CLEAR(self->scope);
+	return 0;
+}
+
+static void
+awaiting_dealloc(PyObject *object)
+{
+	struct awaiting *self = (struct awaiting *)object;
+
+	PyObject_GC_UnTrack(object);
+	if (self->waiter != NULL && self->future != NULL) {
+		future_forget(self->future, self->waiter);
+	}
+	Py_XDECREF(self->waiter);
+	Py_XDECREF((PyObject *)self->future);
+	Py_XDECREF(self->stop);
+	Py_XDECREF(self->scope);
+	if (num_free_awaitings < FREE_AWAITINGS) {
+		free_awaitings[num_free_awaitings++] = self;
+	} else {
+		PyObject_GC_Del(self);
+	}
+	Py_DECREF((PyObject *)awaiting_type);
+}
+
+static int
+awaiting_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct awaiting *self = (struct awaiting *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->future);
+	Py_VISIT(self->waiter);
+	Py_VISIT(self->stop);
+	Py_VISIT(self->scope);
+	return 0;
+}
+
+/* Keep anyio from cancelling again in every turn while we wait. Trouble with it must not end the wait. */
+static void
+awaiting_shield(struct awaiting *self)
+{
+	PyObject *name, *anyio, *class, *keywords, *scope, *answer;
+
+	name = PyUnicode_FromString("anyio");
+	anyio = name != NULL ? PyImport_GetModule(name) : NULL;
+	Py_XDECREF(name);
+	if (anyio == NULL) {
+		PyErr_Clear();
+		return;
+	}
+	class = PyObject_GetAttrString(anyio, "CancelScope");
+	keywords = Py_BuildValue("{s:O}", "shield", Py_True);
+	scope = class != NULL && keywords != NULL ? PyObject_Call(class, empty_tuple, keywords) : NULL;
+	answer = scope != NULL ? PyObject_CallMethod(scope, "__enter__", NULL) : NULL;
+	if (answer == NULL) {
+		/* Not a task that anyio knows, or anyio half imported: then nothing of it cancels us either. */
+		PyErr_Clear();
+	} else {
+		self->scope = Py_NewRef(scope);
+	}
+	Py_XDECREF(answer);
+	Py_XDECREF(scope);
+	Py_XDECREF(keywords);
+	Py_XDECREF(class);
+	Py_DECREF(anyio);
+}
+
+/* Leave anyio's scope; the current error, if any, stays. */
+static void
+awaiting_unshield(struct awaiting *self)
+{
+	PyObject *scope = self->scope;
+	PyObject *type, *value, *traceback, *answer;
+
+	if (scope == NULL) {
+		return;
+	}
+	self->scope = NULL;
+	PyErr_Fetch(&type, &value, &traceback);
+	answer = PyObject_CallMethod(scope, "__exit__", "OOO", Py_None, Py_None, Py_None);
+	if (answer == NULL) {
+		/* The coroutine is being closed outside of its task: there is no scope to restore. */
+		PyErr_Clear();
+	}
+	Py_XDECREF(answer);
+	Py_DECREF(scope);
+	PyErr_Restore(type, value, traceback);
+}
+
+static void
+awaiting_drop_waiter(struct awaiting *self)
+{
+	PyObject *waiter = self->waiter;
+
+	if (waiter != NULL) {
+		self->waiter = NULL;
+		future_forget(self->future, waiter);
+		Py_DECREF(waiter);
+	}
+}
+
+/* Whoever awaits cannot wait any longer: mark the copy, let go of everything. */
+static void
+awaiting_abort(struct awaiting *self)
+{
+	struct future *future = self->future;
+
+	if (future == NULL) {
+		return;
+	}
+	awaiting_drop_waiter(self);
+	self->future = NULL;
+	future_ask(future, NULL);
+	awaiting_unshield(self);
+	Py_CLEAR(self->stop);
+	Py_DECREF((PyObject *)future);
+}
+
+/* Yield a new waiter. */
+static PySendResult
+awaiting_suspend(struct awaiting *self, PyObject **result)
+{
+	struct future *future = self->future;
+	PyObject *waiter = PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
+
+	if (waiter == NULL) {
+		return PYGEN_ERROR;
+	}
+	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 || future_add(future, waiter, NULL) < 0) {
+		Py_DECREF(waiter);
+		return PYGEN_ERROR;
+	}
+	self->waiter = Py_NewRef(waiter);
+	*result = waiter;
+	return PYGEN_NEXT;
+}
+
+/* The future is done: return its result or raise. */
+static PySendResult
+awaiting_finish(struct awaiting *self, PyObject **result)
+{
+	struct future *future = self->future;
+	PyObject *stop = self->stop;
+
+	self->future = NULL;
+	if (stop != NULL) {
+		self->stop = NULL;
+		awaiting_unshield(self);
+		if (future->lost && future->error != NULL) {
+			/* It must be known that the memory is not quiescent. */
+			future->unseen = 0;
+			PyException_SetContext(future->error, stop);
+			raise_error(Py_NewRef(future->error));
+		} else {
+			if (future->error != NULL && future->error != stop) {
+				future->unseen = 0;
+				PyException_SetContext(stop, Py_NewRef(future->error));
+			}
+			raise_error(stop);
+		}
+	} else {
+		*result = future_outcome(future);
+	}
+	Py_DECREF((PyObject *)future);
+	return *result != NULL ? PYGEN_RETURN : PYGEN_ERROR;
+}
+
+static PySendResult
+awaiting_send(PyObject *object, PyObject *value, PyObject **result)
+{
+	struct awaiting *self = (struct awaiting *)object;
+	PySendResult code;
+
+	(void)value;
+	*result = NULL;
+	if (self->future == NULL) {
+		*result = Py_NewRef(Py_None);
+		return PYGEN_RETURN;
+	}
+	awaiting_drop_waiter(self);
+	if (self->future->state != FUTURE_PENDING) {
+		return awaiting_finish(self, result);
+	}
+	code = awaiting_suspend(self, result);
+	if (code == PYGEN_ERROR) {
+		/* Cannot wait: as if that had been thrown in. */
+		PyObject *error = take_error();
+
+		awaiting_abort(self);
+		raise_error(error);
+	}
+	return code;
+}
+
+/*
+ * StopIteration(value), raised. From 3.12 on `await` goes through tp_iternext although there is an am_send, and making
+ * the exception is half of an await that does not suspend; so one is kept and used again whenever nobody else has it.
+ */
+static void
+raise_stop(PyObject *value)
+{
+	static PyObject *kept;
+
+	if (kept == NULL) {
+		kept = PyObject_CallNoArgs(PyExc_StopIteration);
+		if (kept == NULL) {
+			return;
+		}
+	}
+	if (Py_REFCNT(kept) > 1) {
+		PyErr_SetObject(PyExc_StopIteration, value);
+	} else if (PyObject_SetAttr(kept, name_value, value) == 0) {
+		PyErr_Restore(Py_NewRef(PyExc_StopIteration), Py_NewRef(kept), NULL);
+	}
+}
+
+/* The same as iteration has it: a return is StopIteration. */
+static PyObject *
+awaiting_next(PyObject *object)
+{
+	PyObject *result;
+
+	switch (awaiting_send(object, Py_None, &result)) {
+	case PYGEN_NEXT:
+		return result;
+	case PYGEN_RETURN:
+		raise_stop(result);
+		Py_DECREF(result);
+		return NULL;
+	case PYGEN_ERROR:
+		break;
+	}
+	return NULL;
+}
+
+PyDoc_STRVAR(awaiting_send_doc,
+"send($self, value, /)\n"
+"--\n"
+"\n"
+"Resume; the value is ignored.\n");
+
+static PyObject *
+awaiting_send_method(PyObject *self, PyObject *value)
+{
+	(void)value;
+	return awaiting_next(self);
+}
+
+/* An exception object from the arguments of throw(): (value) or (type, value, traceback). */
+static PyObject *
+thrown(PyObject *const *args, Py_ssize_t num_args)
+{
+	PyObject *type = args[0];
+	PyObject *value = num_args > 1 && args[1] != Py_None ? args[1] : NULL;
+	PyObject *traceback = num_args > 2 && args[2] != Py_None ? args[2] : NULL;
+	PyObject *error;
+
+	if (PyExceptionInstance_Check(type)) {
+		if (value != NULL) {
+			PyErr_SetString(PyExc_TypeError, "instance exception may not have a separate value");
+			return NULL;
+		}
+		error = Py_NewRef(type);
+	} else if (PyExceptionClass_Check(type)) {
+		if (value != NULL && PyExceptionInstance_Check(value)) {
+			error = Py_NewRef(value);
+		} else {
+			error = PyObject_CallFunctionObjArgs(type, value, NULL);
+		}
+	} else {
+		PyErr_Format(PyExc_TypeError, "throw() takes an exception or its class, not %R",
+			     (PyObject *)Py_TYPE(type));
+		return NULL;
+	}
+	if (error != NULL && !PyExceptionInstance_Check(error)) {
+		PyErr_Format(PyExc_TypeError, "calling %R gave %R, which is no exception", type, error);
+		Py_CLEAR(error);
+	}
+	if (error != NULL && traceback != NULL && PyException_SetTraceback(error, traceback) < 0) {
+		PyErr_SetString(PyExc_TypeError, "throw() third argument must be a traceback object");
+		Py_CLEAR(error);
+	}
+	return error;
+}
+
+/* The message a CancelledError carries; NULL if none. */
+static PyObject *
+message_of(PyObject *error)
+{
+	PyObject *message = NULL;
+	PyObject *args = PyObject_GetAttrString(error, "args");
+
+	if (args != NULL && PyTuple_Check(args) && PyTuple_Size(args) > 0) {
+		message = Py_NewRef(PyTuple_GetItem(args, 0));
+	}
+	Py_XDECREF(args);
+	PyErr_Clear();
+	return message;
+}
+
+PyDoc_STRVAR(awaiting_throw_doc,
+"throw($self, value, /, *args)\n"
+"--\n"
+"\n"
+"Throw into the await: a CancelledError cancels the copy and is raised when it has ended, anything else at once.\n");
+
+static PyObject *
+awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct awaiting *self = (struct awaiting *)object;
+	struct future *future = self->future;
+	PyObject *error, *message;
+
+	if (num_args < 1 || num_args > 3) {
+		wrong_number("throw", "1 to 3 arguments", num_args);
+		return NULL;
+	}
+	error = thrown(args, num_args);
+	if (error == NULL) {
+		return NULL;
+	}
+	if (future == NULL || is_forked(future->channel) || !PyErr_GivenExceptionMatches(error, cancelled_error)) {
+		awaiting_abort(self);
+		raise_error(error);
+		return NULL;
+	}
+	awaiting_drop_waiter(self);
+	/* The latest counts: one that comes while anyio's are shielded off is from somebody else. */
+	replace(&self->stop, error);
+	if (future->state == FUTURE_PENDING) {
+		message = message_of(error);
+		future_ask(future, message);
+		Py_XDECREF(message);
+		if (self->scope == NULL) {
+			awaiting_shield(self);
+		}
+	}
+	return awaiting_next(object);
+}
+
+PyDoc_STRVAR(awaiting_close_doc,
+"close($self, /)\n"
+"--\n"
+"\n"
+"Stop waiting; a copy still under way is cancelled.\n");
+
+static PyObject *
+awaiting_close(PyObject *object, PyObject *unused)
+{
+	struct awaiting *self = (struct awaiting *)object;
+
+	(void)unused;
+	if (self->waiter != NULL) {
+		awaiting_abort(self);
+	} else {
+		awaiting_unshield(self);
+		Py_CLEAR(self->stop);
+		Py_CLEAR(self->future);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef awaiting_methods[] = {
+	{"send", awaiting_send_method, METH_O, awaiting_send_doc},
+	{"throw", METHOD(awaiting_throw), METH_FASTCALL, awaiting_throw_doc},
+	{"close", awaiting_close, METH_NOARGS, awaiting_close_doc},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot awaiting_slots[] = {
+	{Py_tp_dealloc, awaiting_dealloc},
+	{Py_tp_traverse, awaiting_traverse},
+	{Py_tp_clear, awaiting_clear},
+	{Py_tp_iter, PyObject_SelfIter},
+	{Py_tp_iternext, awaiting_next},
+	{Py_am_send, awaiting_send},
+	{Py_tp_methods, awaiting_methods},
+	{0, NULL},
+};
+
+static PyType_Spec awaiting_spec = {
+	.name = "aiodocadma._fast._CopyFutureIterator",
+	.basicsize = sizeof(struct awaiting),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = awaiting_slots,
+};
+
+/* ---- Buffer ---- */
+
+static inline struct adma_mmap *
+buffer_map(const struct buffer *self)
+{
+	return self->base != NULL ? self->base->map : NULL;
+}
+
+static inline bool
+buffer_is_closed(const struct buffer *self)
+{
+	struct adma_mmap *map = buffer_map(self);
+
+	return map == NULL || map->closed;
+}
+
+static inline bool
+buffer_is_writable(const struct buffer *self)
+{
+	struct adma_mmap *map = buffer_map(self);
+
+	return map != NULL && (map->access & DST_WRITABLE) != 0;
+}
+
+/* Give the map back to the native channel, once; its struct is not ours afterwards. */
+static void
+buffer_retire(struct buffer *self)
+{
+	struct adma_mmap *map = self->map;
+	struct channel *channel = self->channel;
+
+	self->map = NULL;
+	if (map == NULL || is_forked(channel)) {
+		return;
+	}
+	map->closed = 1;
+	if (channel->native != NULL) {
+		adma_channel_retire(channel->native, map);
+		channel->turn_due = 1;
+	} else if (map->mmap == NULL) {
+		adma_mmap_free(map); /* closing the channel has unregistered it */
+	}
+}
+
+static PyObject *
+buffer_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+	allocfunc alloc;
+
+	(void)args;
+	(void)keywords;
+	if (type == buffer_type) {
+		PyErr_SetString(PyExc_TypeError, "cannot create 'Buffer' instances: slice a MemoryMap");
+		return NULL;
+	}
+	alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	return alloc(type, 0);
+}
+
+static int
+buffer_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct buffer *self = (struct buffer *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	if (self->base != self) {
+		Py_VISIT(self->base);
+	}
+	Py_VISIT(self->channel);
+	Py_VISIT(self->keep);
+	return 0;
+}
+
+static void
+buffer_dealloc(PyObject *object)
+{
+	struct buffer *self = (struct buffer *)object;
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	PyObject_GC_UnTrack(object);
+	/* Nobody uses or views the map: copies and views hold a Buffer, and slices hold their owner. */
+	buffer_retire(self);
+	if (self->base != self) {
+		Py_XDECREF((PyObject *)self->base);
+	}
+	Py_XDECREF(self->keep);
+	Py_XDECREF((PyObject *)self->channel);
+	release(object);
+	Py_DECREF((PyObject *)type);
+}
+
+static Py_ssize_t
+buffer_length(PyObject *self)
+{
+	return (Py_ssize_t)((struct buffer *)self)->length;
+}
+
+static PyObject *
+buffer_subscript(PyObject *object, PyObject *key)
+{
+	struct buffer *self = (struct buffer *)object;
+	struct buffer *part;
+	Py_ssize_t start, stop, step, length;
+
+	if (!PySlice_Check(key)) {
+		PyErr_Format(PyExc_TypeError, "a Buffer is cut by a slice, not by %R: buffer[start:stop]",
+			     (PyObject *)Py_TYPE(key));
+		return NULL;
+	}
+	if (PySlice_Unpack(key, &start, &stop, &step) < 0) {
+		return NULL;
+	}
+	if (step != 1) {
+		PyErr_SetString(PyExc_ValueError, "a Buffer is contiguous: the step of a slice must be 1");
+		return NULL;
+	}
+	if (self->base == NULL) {
+		PyErr_SetString(PyExc_RuntimeError, "the map is not attached");
+		return NULL;
+	}
+	length = PySlice_AdjustIndices((Py_ssize_t)self->length, &start, &stop, step);
+	part = PyObject_GC_New(struct buffer, buffer_type);
+	if (part == NULL) {
+		return NULL;
+	}
+	part->base = (struct buffer *)Py_NewRef((PyObject *)self->base);
+	part->channel = (struct channel *)Py_NewRef((PyObject *)self->channel);
+	part->map = NULL;
+	part->addr = self->addr + start;
+	part->length = (uint64_t)length;
+	part->keep = NULL;
+	PyObject_GC_Track(part);
+	return (PyObject *)part;
+}
+
+static int
+buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
+{
+	struct buffer *self = (struct buffer *)object;
+
+	if (buffer_is_closed(self) || is_forked(self->channel)) {
+		view->obj = NULL;
+		PyErr_SetString(PyExc_BufferError, buffer_is_closed(self) ? "the memory map is closed" :
+				"the memory map belongs to the parent of this process");
+		return -1;
+	}
+	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length, !buffer_is_writable(self), flags) <
+	    0) {
+		return -1;
+	}
+	self->base->map->views++;
+	return 0;
+}
+
+static void
+buffer_releasebuffer(PyObject *object, Py_buffer *view)
+{
+	struct adma_mmap *map = buffer_map((struct buffer *)object);
+
+	(void)view;
+	if (map != NULL) {
+		map->views--;
+	}
+}
+
+static PyObject *
+buffer_repr(PyObject *object)
+{
+	struct buffer *self = (struct buffer *)object;
+
+	return PyUnicode_FromFormat("<Buffer %llu bytes at %zd%s%s>", (unsigned long long)self->length,
+				    (Py_ssize_t)(self->base != NULL ? self->addr - self->base->addr : 0),
+				    buffer_is_writable(self) ? "" : " readonly",
+				    buffer_is_closed(self) ? " closed" : "");
+}
+
+static PyObject *
+buffer_get_nbytes(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct buffer *)self)->length);
+}
+
+static PyObject *
+buffer_get_offset(PyObject *object, void *unused)
+{
+	struct buffer *self = (struct buffer *)object;
+
+	(void)unused;
+	return PyLong_FromSsize_t(self->base != NULL ? self->addr - self->base->addr : 0);
+}
+
+static PyObject *
+buffer_get_readonly(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(!buffer_is_writable((struct buffer *)self));
+}
+
+static PyObject *
+buffer_get_closed(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(buffer_is_closed((struct buffer *)self));
+}
+
+static PyObject *
+buffer_get_map_address(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromVoidPtr(buffer_map((struct buffer *)self));
+}
+
+static PyObject *
+buffer_get_users(PyObject *self, void *unused)
+{
+	struct adma_mmap *map = buffer_map((struct buffer *)self);
+
+	(void)unused;
+	return PyLong_FromUnsignedLong(map != NULL ? map->users : 0);
+}
+
+static PyObject *
+buffer_get_views(PyObject *self, void *unused)
+{
+	struct adma_mmap *map = buffer_map((struct buffer *)self);
+
+	(void)unused;
+	return PyLong_FromUnsignedLong(map != NULL ? map->views : 0);
+}
+
+PyDoc_STRVAR(buffer_attach_doc,
+"_attach($self, map_address, channel, keep, /)\n"
+"--\n"
+"\n"
+"Become the owner of a struct adma_mmap; once.\n"
+"\n"
+"Args:\n"
+"    map_address: Of a registered map that was made for the channel.\n"
+"    channel: The Channel it was made for.\n"
+"    keep: An object to hold until the map is closed, for the memory's sake; or None.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct buffer *self = (struct buffer *)object;
+	struct adma_mmap *map;
+
+	if (num_args != 3) {
+		wrong_number("_attach", "exactly 3 arguments", num_args);
+		return NULL;
+	}
+	if (!PyObject_TypeCheck(args[1], channel_type)) {
+		PyErr_SetString(PyExc_TypeError, "_attach() takes a Channel");
+		return NULL;
+	}
+	map = PyLong_AsVoidPtr(args[0]);
+	if (map == NULL) {
+		if (!PyErr_Occurred()) {
+			PyErr_SetString(PyExc_ValueError, "the map's address is 0");
+		}
+		return NULL;
+	}
+	if (self->base != NULL) {
+		PyErr_SetString(PyExc_RuntimeError, "the map is attached already");
+		return NULL;
+	}
+	self->base = self;
+	self->channel = (struct channel *)Py_NewRef(args[1]);
+	self->map = map;
+	self->addr = map->addr;
+	self->length = map->length;
+	self->keep = Py_NewRef(args[2]);
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(buffer_close_doc,
+"_close($self, /)\n"
+"--\n"
+"\n"
+"Refuse further use of the map and hand it back to its channel, unless it is in use.\n"
+"\n"
+"Returns:\n"
+"    False if started copies or exported views still need the map, which then stays open; else True.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+buffer_close(PyObject *object, PyObject *unused)
+{
+	struct buffer *self = (struct buffer *)object;
+	PyObject *keep;
+
+	(void)unused;
+	if (self->base != NULL && self->base != self) {
+		PyErr_SetString(PyExc_TypeError, "a slice cannot be closed, only the map it was cut from");
+		return NULL;
+	}
+	if (self->map == NULL) {
+		Py_RETURN_TRUE;
+	}
+	if (self->map->users > 0 || self->map->views > 0) {
+		Py_RETURN_FALSE;
+	}
+	buffer_retire(self);
+	if (self->channel->native != NULL && !is_forked(self->channel)) {
+		wake(self->channel);
+	}
+	keep = self->keep;
+	self->keep = NULL;
+	Py_XDECREF(keep);
+	Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(buffer_doc,
+"A range of registered memory: what copies read and write.\n"
+"\n"
+"Cut from a MemoryMap, or from another Buffer, by a slice; nothing is copied and the slice keeps the map alive.\n"
+"memoryview(buffer) sees the bytes.\n"
+"\n"
+"Source: aiodocadma; doca_buf, doca_mmap.\n");
+
+static PyMethodDef buffer_methods[] = {
+	{"_attach", METHOD(buffer_attach), METH_FASTCALL, buffer_attach_doc},
+	{"_close", buffer_close, METH_NOARGS, buffer_close_doc},
+	{NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(buffer_nbytes_doc,
+"Length in bytes.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_offset_doc,
+"Bytes from the start of the map.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_readonly_doc,
+"Whether the device may not write it: it cannot be a destination.\n"
+"\n"
+"Source: doca_mmap_set_permissions.\n");
+
+PyDoc_STRVAR(buffer_closed_doc,
+"Whether the map was closed: no copy can name it.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyGetSetDef buffer_getset[] = {
+	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
+	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
+	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
+	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
+	{"_map_address", buffer_get_map_address, NULL, PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
+	{"_users", buffer_get_users, NULL, PyDoc_STR("Started copies that name the map and have not ended."), NULL},
+	{"_views", buffer_get_views, NULL, PyDoc_STR("Exported views onto the map."), NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot buffer_slots[] = {
+	{Py_tp_doc, (void *)buffer_doc},
+	{Py_tp_new, buffer_new},
+	{Py_tp_dealloc, buffer_dealloc},
+	{Py_tp_traverse, buffer_traverse},
+	{Py_tp_repr, buffer_repr},
+	{Py_mp_length, buffer_length},
+	{Py_mp_subscript, buffer_subscript},
+	{Py_bf_getbuffer, buffer_getbuffer},
+	{Py_bf_releasebuffer, buffer_releasebuffer},
+	{Py_tp_methods, buffer_methods},
+	{Py_tp_getset, buffer_getset},
+	{0, NULL},
+};
+
+static PyType_Spec buffer_spec = {
+	.name = "aiodocadma._fast.Buffer",
+	.basicsize = sizeof(struct buffer),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+	.slots = buffer_slots,
+};
+
+/* ---- Channel ---- */
+
+/* May this thread use the channel for new work? 0, or -1 with the error raised. */
+static int
+channel_check(struct channel *self)
+{
+	int here;
+
+	if (self->native == NULL || self->closing) {
+		refuse(self, "closed");
+		return -1;
+	}
+	if (is_forked(self)) {
+		refuse(self, "forked");
+		return -1;
+	}
+	here = is_on_loop(self);
+	if (here > 0) {
+		return 0;
+	}
+	if (here == 0) {
+		refuse(self, "loop");
+	}
+	return -1;
+}
+
+/* May these two be copied? Everything is checked before DOCA is asked. 0, or -1 with the error raised. */
+static int
+channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst)
+{
+	if (buffer_is_closed(dst)) {
+		refuse_side(self, "map_closed", "dst");
+		return -1;
+	}
+	if (buffer_is_closed(src)) {
+		refuse_side(self, "map_closed", "src");
+		return -1;
+	}
+	if (dst->channel != self) {
+		refuse_side(self, "foreign", "dst");
+		return -1;
+	}
+	if (src->channel != self) {
+		refuse_side(self, "foreign", "src");
+		return -1;
+	}
+	if (src->length > dst->length) {
+		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "sKK", "bounds",
+					    (unsigned long long)src->length, (unsigned long long)dst->length));
+		return -1;
+	}
+	if ((dst->base->map->access & DST_WRITABLE) == 0) {
+		refuse(self, "access");
+		return -1;
+	}
+	if ((uintptr_t)src->addr < (uintptr_t)dst->addr + src->length &&
+	    (uintptr_t)dst->addr < (uintptr_t)src->addr + src->length) {
+		refuse(self, "overlap");
+		return -1;
+	}
+	return 0;
+}
+
+static inline void
+future_init_copy(struct future *self, struct buffer *src, struct buffer *dst)
+{
+	adma_copy_init(&self->copy, src->base->map, src->addr, dst->base->map, dst->addr, src->length);
+}
+
+/* Pin both sides until the native end. */
+static inline void
+future_pin(struct future *self, struct buffer *src, struct buffer *dst)
+{
+	self->src = (struct buffer *)Py_NewRef((PyObject *)src);
+	self->dst = (struct buffer *)Py_NewRef((PyObject *)dst);
+	self->copy.src_map->users++;
+	self->copy.dst_map->users++;
+}
+
+/* Have a turn take care of a copy that is pending now. Should that fail, the copy is cancelled and the error stays. */
+static int
+channel_schedule_for(struct channel *self, struct future *future)
+{
+	PyObject *error;
+
+	if (schedule(self) == 0) {
+		return 0;
+	}
+	error = take_error();
+	future_ask(future, NULL);
+	wake(self);
+	raise_error(error);
+	return -1;
+}
+
+/* Return the future of a copy of nothing: done, unless others are due a turn of the loop. Steals it. */
+static PyObject *
+channel_finish_empty(struct channel *self, struct future *future)
+{
+	if (++self->inline_copies < INLINE_COPIES) {
+		future->state = FUTURE_RESULT;
+		return (PyObject *)future;
+	}
+	channel_defer(self, future);
+	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+		Py_DECREF((PyObject *)future);
+		return NULL;
+	}
+	return (PyObject *)future;
+}
+
+PyDoc_STRVAR(channel_empty_doc,
+"_empty($self, tag, /)\n"
+"--\n"
+"\n"
+"The future of a copy of zero bytes, which needs no engine.\n"
+"\n"
+"Args:\n"
+"    tag: As for copy().\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture of 0.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_empty(PyObject *object, PyObject *tag)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (channel_check(self) < 0) {
+		return NULL;
+	}
+	future = future_new(self, 0, tag != Py_None ? tag : NULL);
+	return future == NULL ? NULL : channel_finish_empty(self, future);
+}
+
+PyDoc_STRVAR(channel_copy_doc,
+"copy($self, /, src, dst, *, tag=None)\n"
+"--\n"
+"\n"
+"Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
+"\n"
+"The copy has started when this returns; awaiting is separate. A copy that the engine finishes at once comes back as\n"
+"a future that is done. Copies in flight together have no order among them.\n"
+"\n"
+"Args:\n"
+"    src: Bytes to read, any length; longer than the device limit is split. Must not change until the future ends.\n"
+"        A MemoryMap, a Buffer, a list of them, or any C-contiguous object with the buffer protocol.\n"
+"    dst: Where to write; at least as long as src, not overlapping it, writable by the device.\n"
+"    tag: Any object, to know the copy again by in errors and events.\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture of the number of bytes copied, always the length of src.\n"
+"\n"
+"Raises:\n"
+"    ClosedError: If the DMA or the map of a side was closed.\n"
+"    WrongLoopError: If called from another loop or thread than the DMA's.\n"
+"    UsageError: In a forked child, or if a side belongs to another DMA.\n"
+"    BoundsError: If dst is too short.\n"
+"    AccessError: If dst is read-only.\n"
+"    OverlapError: If src and dst overlap.\n"
+"    QueueFullError: If max_waiting copies wait already.\n"
+"    TypeError: If a side is nothing that can be copied.\n"
+"    DocaError: From the future: DOCA refused or failed the task; the subclass tells the code.\n"
+"\n"
+"Cancellation: An await that is cancelled waits for the device to let go of both sides, then raises.\n"
+"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
+
+/* The arguments of copy(), in any form but two positional ones; borrowed, and NULL for an absent tag. */
+static int
+copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyObject *out[3])
+{
+	static const char *const known[] = {"src", "dst", "tag"};
+	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
+	int k;
+
+	if (num_args > 2) {
+		return wrong_number("copy", "at most 2 positional arguments", num_args);
+	}
+	for (i = 0; i < num_args; i++) {
+		out[i] = args[i];
+	}
+	for (i = 0; i < num_names; i++) {
+		PyObject *name = PyTuple_GetItem(names, i);
+
+		for (k = 0; k < 3 && PyUnicode_CompareWithASCIIString(name, known[k]) != 0; k++) {
+		}
+		if (k == 3) {
+			PyErr_Format(PyExc_TypeError, "copy() got an unexpected keyword argument %R", name);
+			return -1;
+		}
+		if (out[k] != NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R", name);
+			return -1;
+		}
+		out[k] = args[num_args + i];
+	}
+	for (k = 0; k < 2; k++) {
+		if (out[k] == NULL) {
+			PyErr_Format(PyExc_TypeError, "copy() needs the argument '%s'", known[k]);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static PyObject *
+channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
+{
+	struct channel *self = (struct channel *)object;
+	struct buffer *src, *dst;
+	struct future *future;
+	PyObject *given[3] = {NULL, NULL, NULL};
+	PyObject *tag = NULL;
+	PyObject *fatal = NULL;
+	uint64_t length;
+
+	if (num_args != 2 || names != NULL) {
+		if (copy_arguments(args, num_args, names, given) < 0) {
+			return NULL;
+		}
+		args = given;
+		tag = given[2] != Py_None ? given[2] : NULL;
+	}
+	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
+		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
+					   tag != NULL ? tag : Py_None);
+	}
+	src = (struct buffer *)args[0];
+	dst = (struct buffer *)args[1];
+	length = src->length;
+	/* Before the checks: allocating may collect garbage, which may run anything. */
+	future = future_new(self, length, tag);
+	if (future == NULL) {
+		return NULL;
+	}
+	if (channel_check(self) < 0 || channel_check_sides(self, src, dst) < 0) {
+		goto refused;
+	}
+	if (length == 0) {
+		return channel_finish_empty(self, future);
+	}
+	future_init_copy(future, src, dst);
+	adma_channel_start(self->native, &future->copy);
+	if (self->started == 0 && self->inline_bytes <= INLINE_BYTES &&
+	    adma_channel_finish_now(self->native, &future->copy)) {
+		self->inline_bytes += length;
+		if (++self->inline_copies >= INLINE_COPIES) {
+			channel_defer(self, future);
+			goto pending;
+		}
+		if (!copy_has_failed(&future->copy)) {
+			future->state = FUTURE_RESULT;
+		} else {
+			future->error = future_failure(future, &fatal);
+			if (fatal != NULL) {
+				raise_error(fatal);
+				goto refused;
+			}
+			future_end(future, FUTURE_FAILED, &fatal);
+		}
+		/* A fault stops the context: the turn begins the restart. */
+		if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
+			goto refused;
+		}
+		return (PyObject *)future;
+	}
+	self->started++;
+	future->started = 1;
+	future_pin(future, src, dst);
+	pending_add(self, future);
+	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
+pending:
+	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+		goto refused;
+	}
+	return (PyObject *)future;
+
+refused:
+	Py_DECREF((PyObject *)future);
+	return NULL;
+}
+
+/* Tell a drain that waits: nothing is pending any more. */
+static void
+channel_tell_idle(struct channel *self, PyObject **fatal)
+{
+	PyObject *answer;
+
+	if (self->num_pending > 0 || !self->want_idle) {
+		return;
+	}
+	answer = PyObject_CallMethod((PyObject *)self, "_on_idle", NULL);
+	if (answer == NULL) {
+		absorb_error(self, "aiodocadma failed when its last copy ended", fatal);
+	}
+	Py_XDECREF(answer);
+}
+
+/* One turn of the native channel, by the step given, and all that follows from it. */
+static PyObject *
+channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
+{
+	PyObject *answer;
+	PyObject *fatal = NULL;
+	unsigned asks = 0;
+
+	if (is_forked(self)) {
+		Py_RETURN_NONE;
+	}
+	self->inline_copies = 0;
+	self->inline_bytes = 0;
+	self->turn_due = 0;
+	if (self->native != NULL) {
+		asks = step(self->native);
+	}
+	channel_resolve(self, channel_take(self), &fatal);
+	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
+		wake(self);
+	}
+	if ((asks & ADMA_TURN_PARKED) != 0) {
+		answer = PyObject_CallMethod((PyObject *)self, "_on_parked", NULL);
+		if (answer == NULL) {
+			absorb_error(self, "aiodocadma failed when its channel parked", &fatal);
+		}
+		Py_XDECREF(answer);
+	}
+	channel_tell_idle(self, &fatal);
+	return none_unless(fatal);
+}
+
+PyDoc_STRVAR(channel_turn_doc,
+"_turn($self, /)\n"
+"--\n"
+"\n"
+"One turn of the channel; the loop calls it when asked by call_soon.\n"
+"\n"
+"Raises:\n"
+"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+"\n"
+"Source: doca_pe_progress, doca_pe_request_notification.\n");
+
+static PyObject *
+channel_turn(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+
+	(void)unused;
+	self->scheduled = 0;
+	return channel_step(self, adma_channel_turn);
+}
+
+PyDoc_STRVAR(channel_readable_doc,
+"_readable($self, /)\n"
+"--\n"
+"\n"
+"The loop's reader of the progress engine's notification fd.\n"
+"\n"
+"Raises:\n"
+"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+"\n"
+"Source: doca_pe_clear_notification, doca_pe_progress.\n");
+
+static PyObject *
+channel_readable(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	return channel_step((struct channel *)object, adma_channel_readable);
+}
+
+/* The turn in which the cohort's copies were cancelled is over. */
+static void
+channel_close_cohort(struct channel *self, PyObject **fatal)
+{
+	struct cohort *cohort = self->cohort;
+
+	if (cohort != NULL) {
+		self->cohort = NULL;
+		cohort_release(cohort, fatal);
+	}
+}
+
+PyDoc_STRVAR(channel_settle_doc,
+"_settle($self, /)\n"
+"--\n"
+"\n"
+"The turn of the loop in which copies were cancelled is over; the loop calls it.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_settle(PyObject *object, PyObject *unused)
+{
+	PyObject *fatal = NULL;
+
+	(void)unused;
+	channel_close_cohort((struct channel *)object, &fatal);
+	return none_unless(fatal);
+}
+
+PyDoc_STRVAR(channel_attach_doc,
+"_attach($self, channel_address, loop, /)\n"
+"--\n"
+"\n"
+"Take over a struct adma_channel for the given loop; once.\n"
+"\n"
+"Args:\n"
+"    channel_address: Of an open channel; it is not freed by this object.\n"
+"    loop: The event loop it belongs to from now on.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct adma_channel *native;
+	PyObject *call_soon = NULL, *turn = NULL, *settle = NULL;
+	PyObject *turn_args = NULL, *settle_args = NULL, *loop_keyword = NULL;
+
+	if (num_args != 2) {
+		wrong_number("_attach", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	native = PyLong_AsVoidPtr(args[0]);
+	if (native == NULL) {
+		if (!PyErr_Occurred()) {
+			PyErr_SetString(PyExc_ValueError, "the channel's address is 0");
+		}
+		return NULL;
+	}
+	if (self->loop != NULL) {
+		PyErr_SetString(PyExc_RuntimeError, "the channel is attached already");
+		return NULL;
+	}
+	call_soon = PyObject_GetAttr(args[1], name_call_soon);
+	turn = PyObject_GetAttrString(object, "_turn");
+	settle = PyObject_GetAttrString(object, "_settle");
+	if (call_soon == NULL || turn == NULL || settle == NULL) {
+		goto failed;
+	}
+	turn_args = PyTuple_Pack(1, turn);
+	settle_args = PyTuple_Pack(1, settle);
+	loop_keyword = Py_BuildValue("{s:O}", "loop", args[1]);
+	if (turn_args == NULL || settle_args == NULL || loop_keyword == NULL) {
+		goto failed;
+	}
+	Py_DECREF(turn);
+	Py_DECREF(settle);
+	self->native = native;
+	self->loop = Py_NewRef(args[1]);
+	self->call_soon = call_soon;
+	self->turn_args = turn_args;
+	self->settle_args = settle_args;
+	self->loop_keyword = loop_keyword;
+	self->generation = fork_generation;
+	Py_RETURN_NONE;
+
+failed:
+	Py_XDECREF(call_soon);
+	Py_XDECREF(turn);
+	Py_XDECREF(settle);
+	Py_XDECREF(turn_args);
+	Py_XDECREF(settle_args);
+	Py_XDECREF(loop_keyword);
+	return NULL;
+}
+
+PyDoc_STRVAR(channel_detach_doc,
+"_detach($self, /)\n"
+"--\n"
+"\n"
+"Resolve what has ended and forget the struct adma_channel, which was closed or is leaked. Idempotent.\n"
+"\n"
+"A copy that has not ended keeps its memory pinned for ever.\n"
+"\n"
+"Raises:\n"
+"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_detach(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+	struct adma_copy *list;
+	PyObject *fatal = NULL;
+
+	(void)unused;
+	self->closing = 1;
+	if (is_forked(self)) {
+		self->native = NULL;
+		Py_RETURN_NONE;
+	}
+	list = channel_take(self);
+	self->native = NULL;
+	self->orphaned = 0; /* what has not ended by now never will, and must never be collected */
+	channel_resolve(self, list, &fatal);
+	channel_close_cohort(self, &fatal);
+	channel_tell_idle(self, &fatal);
+	/* Bound methods: without them a dropped channel goes at once. call_soon stays for the futures. */
+	Py_CLEAR(self->turn_args);
+	Py_CLEAR(self->settle_args);
+	return none_unless(fatal);
+}
+
+PyDoc_STRVAR(channel_reserve_doc,
+"_reserve($self, length, tag, /)\n"
+"--\n"
+"\n"
+"A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
+"\n"
+"Args:\n"
+"    length: Bytes it will copy.\n"
+"    tag: As in copy().\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
+"\n"
+"Raises:\n"
+"    ClosedError, WrongLoopError, UsageError: As in copy().\n"
+"\n"
+"Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or _fail().\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+	unsigned long long length;
+
+	if (num_args != 2) {
+		wrong_number("_reserve", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	length = PyLong_AsUnsignedLongLong(args[0]);
+	if (length == (unsigned long long)-1 && PyErr_Occurred()) {
+		return NULL;
+	}
+	if (channel_check(self) < 0) {
+		return NULL;
+	}
+	future = future_new(self, length, args[1] == Py_None ? NULL : args[1]);
+	if (future == NULL) {
+		return NULL;
+	}
+	future->reserved = 1;
+	pending_add(self, future);
+	return (PyObject *)future;
+}
+
+/* The future argument of _start() and _fail(). */
+static struct future *
+reserved_argument(struct channel *self, PyObject *object)
+{
+	struct future *future = (struct future *)object;
+
+	if (Py_TYPE(object) != future_type) {
+		PyErr_Format(PyExc_TypeError, "a CopyFuture is needed, not %R", (PyObject *)Py_TYPE(object));
+		return NULL;
+	}
+	if (future->channel != self || !future->reserved) {
+		PyErr_SetString(PyExc_RuntimeError, "the future is not a reserved one of this channel");
+		return NULL;
+	}
+	return future;
+}
+
+/* A reserved future ends without DOCA. */
+static PyObject *
+channel_conclude_reserved(struct channel *self, struct future *future)
+{
+	PyObject *fatal = NULL;
+
+	Py_INCREF((PyObject *)future);
+	future->reserved = 0;
+	pending_remove(future);
+	future_conclude(future, &fatal);
+	Py_DECREF((PyObject *)future);
+	if (self->num_pending == 0 && self->want_idle) {
+		wake(self);
+	}
+	return none_unless(fatal);
+}
+
+PyDoc_STRVAR(channel_start_doc,
+"_start($self, future, src, dst, /)\n"
+"--\n"
+"\n"
+"Start the copy of a reserved future. If it was cancelled meanwhile it ends so, and DOCA never sees it.\n"
+"\n"
+"Args:\n"
+"    future: From _reserve().\n"
+"    src: Buffer to read.\n"
+"    dst: Buffer to write.\n"
+"\n"
+"Raises:\n"
+"    ClosedError, WrongLoopError, UsageError, BoundsError, AccessError, OverlapError: As in copy(); the future is\n"
+"        still reserved then.\n"
+"\n"
+"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
+
+static PyObject *
+channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+	struct buffer *src, *dst;
+
+	if (num_args != 3) {
+		wrong_number("_start", "exactly 3 arguments", num_args);
+		return NULL;
+	}
+	future = reserved_argument(self, args[0]);
+	if (future == NULL) {
+		return NULL;
+	}
+	if (!PyObject_TypeCheck(args[1], buffer_type) || !PyObject_TypeCheck(args[2], buffer_type)) {
+		PyErr_SetString(PyExc_TypeError, "_start() takes two Buffers");
+		return NULL;
+	}
+	if (future->asked || future->state != FUTURE_PENDING) {
+		return channel_conclude_reserved(self, future);
+	}
+	src = (struct buffer *)args[1];
+	dst = (struct buffer *)args[2];
+	if (channel_check(self) < 0 || channel_check_sides(self, src, dst) < 0) {
+		return NULL;
+	}
+	if (src->length == 0) {
+		future->copy.length = 0;
+		return channel_conclude_reserved(self, future);
+	}
+	future_init_copy(future, src, dst);
+	future->reserved = 0;
+	future->started = 1;
+	self->started++;
+	future_pin(future, src, dst);
+	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
+	adma_channel_start(self->native, &future->copy);
+	if (channel_schedule_for(self, future) < 0) {
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_fail_doc,
+"_fail($self, future, error, /)\n"
+"--\n"
+"\n"
+"End a reserved future that will not be started.\n"
+"\n"
+"Args:\n"
+"    future: From _reserve().\n"
+"    error: The exception; only the context of the CancelledError if the future was cancelled.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (num_args != 2) {
+		wrong_number("_fail", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	future = reserved_argument(self, args[0]);
+	if (future == NULL) {
+		return NULL;
+	}
+	if (!PyExceptionInstance_Check(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_fail() takes an exception");
+		return NULL;
+	}
+	if (future->state == FUTURE_PENDING) {
+		replace(&future->error, Py_NewRef(args[1]));
+	}
+	return channel_conclude_reserved(self, future);
+}
+
+PyDoc_STRVAR(channel_orphan_doc,
+"_orphan($self, /)\n"
+"--\n"
+"\n"
+"The loop was closed: pending copies no longer keep the channel alive, so that it can be collected and finalised.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_orphan(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	((struct channel *)object)->orphaned = 1;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_futures_doc,
+"_futures($self, /)\n"
+"--\n"
+"\n"
+"The futures of this channel that have not reached their native end.\n"
+"\n"
+"Returns:\n"
+"    A new list of CopyFuture, oldest first.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_futures(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+	PyObject *list = PyList_New(0);
+	struct link *link;
+
+	(void)unused;
+	if (list == NULL) {
+		return NULL;
+	}
+	for (link = self->pending.next; link != &self->pending; link = link->next) {
+		if (PyList_Append(list, (PyObject *)future_of_link(link)) < 0) {
+			Py_DECREF(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+PyDoc_STRVAR(channel_give_up_doc,
+"_give_up($self, future, error, /)\n"
+"--\n"
+"\n"
+"End a future although the engine has not let go: the memory stays pinned until it does, if ever.\n"
+"\n"
+"Args:\n"
+"    future: A started one of this channel.\n"
+"    error: What awaiting it raises, also if it was cancelled before.\n"
+"\n"
+"Returns:\n"
+"    False if the future has ended already, else True.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+	PyObject *fatal = NULL;
+
+	if (num_args != 2) {
+		wrong_number("_give_up", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	future = (struct future *)args[0];
+	if (Py_TYPE(args[0]) != future_type || !PyExceptionInstance_Check(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_give_up() takes a CopyFuture and an exception");
+		return NULL;
+	}
+	if (future->channel != self || future->reserved) {
+		PyErr_SetString(PyExc_RuntimeError, "the future is not a started one of this channel");
+		return NULL;
+	}
+	if (future->state != FUTURE_PENDING) {
+		Py_RETURN_FALSE;
+	}
+	replace(&future->error, Py_NewRef(args[1]));
+	future->lost = 1;
+	future_end(future, FUTURE_FAILED, &fatal);
+	future_leave_cohort(future, &fatal);
+	if (fatal != NULL) {
+		raise_error(fatal);
+		return NULL;
+	}
+	Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(channel_cancel_all_doc,
+"_cancel_all($self, /)\n"
+"--\n"
+"\n"
+"Cancel every pending copy, as one cohort.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_cancel_all(PyObject *object, PyObject *unused)
+{
+	PyObject *list = channel_futures(object, NULL);
+	Py_ssize_t i;
+
+	(void)unused;
+	if (list == NULL) {
+		return NULL;
+	}
+	for (i = 0; i < PyList_Size(list); i++) {
+		future_ask((struct future *)PyList_GetItem(list, i), NULL);
+	}
+	Py_DECREF(list);
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_abandon_doc,
+"_abandon($self, /)\n"
+"--\n"
+"\n"
+"End every copy of which DOCA holds nothing; they resolve as abandoned in the loop's next turn.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_abandon(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+
+	(void)unused;
+	if (self->native != NULL && !is_forked(self)) {
+		adma_channel_abandon(self->native);
+		wake(self);
+	}
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_close_begin_doc,
+"_close_begin($self, /)\n"
+"--\n"
+"\n"
+"Refuse new copies from now on.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_close_begin(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	((struct channel *)self)->closing = 1;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_want_idle_doc,
+"_want_idle($self, wanted, /)\n"
+"--\n"
+"\n"
+"Whether to call _on_idle() at the end of each turn after which nothing is pending.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_want_idle(PyObject *self, PyObject *wanted)
+{
+	int truth = PyObject_IsTrue(wanted);
+
+	if (truth < 0) {
+		return NULL;
+	}
+	((struct channel *)self)->want_idle = (uint8_t)truth;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_wake_doc,
+"_wake($self, /)\n"
+"--\n"
+"\n"
+"Have a turn run soon; from any thread.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_wake(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+
+	(void)unused;
+	if (self->native != NULL && !is_forked(self)) {
+		wake(self);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+channel_get_pending(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct channel *)self)->num_pending);
+}
+
+static PyObject *
+channel_get_scheduled(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct channel *)self)->scheduled);
+}
+
+static PyObject *
+channel_get_forked(PyObject *object, void *unused)
+{
+	struct channel *self = (struct channel *)object;
+
+	(void)unused;
+	return PyBool_FromLong(self->loop != NULL && is_forked(self));
+}
+
+static PyObject *
+channel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct channel *self = (struct channel *)alloc(type, 0);
+
+	(void)args;
+	(void)keywords;
+	if (self != NULL) {
+		self->pending.next = &self->pending;
+		self->pending.prev = &self->pending;
+		self->deferred_end = &self->deferred;
+	}
+	return (PyObject *)self;
+}
+
+static int
+channel_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct channel *self = (struct channel *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->loop);
+	Py_VISIT(self->call_soon);
+	Py_VISIT(self->turn_args);
+	Py_VISIT(self->settle_args);
+	Py_VISIT(self->loop_keyword);
+	Py_VISIT(self->holder);
+	if (self->holder != NULL && Py_REFCNT(self->holder) == 1) {
+		/* 3.11's holder is no container, but has a reference to the loop; only ours keeps that one alive. */
+		Py_VISIT(self->loop);
+	}
+	if (self->orphaned) {
+		/* Nobody will ever collect these copies: they no longer keep the channel from being finalised. */
+		for (struct link *link = self->pending.next; link != &self->pending; link = link->next) {
+			struct future *future = future_of_link(link);
+
+			if (!future->reserved) {
+				Py_VISIT(future);
+			}
+		}
+		if (self->cohort != NULL) {
+			for (struct future *held = self->cohort->first; held != NULL; held = held->held_next) {
+				Py_VISIT(held);
+			}
+		}
+	}
+	return 0;
+}
+
+static int
+channel_clear(PyObject *object)
+{
+	struct channel *self = (struct channel *)object;
+
+	/* The loop and its call_soon stay: futures may still ask for them, and the loop breaks its cycles itself. */
+	Py_CLEAR(self->turn_args);
+	Py_CLEAR(self->settle_args);
+	Py_CLEAR(self->holder);
+	return 0;
+}
+
+static void
+channel_dealloc(PyObject *object)
+{
+	struct channel *self = (struct channel *)object;
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	PyObject_GC_UnTrack(object);
+	/* No future is pending: each holds its channel. What is native is the subclass's to close or leak. */
+	if (self->cohort != NULL) {
+		PyMem_Free(self->cohort);
+	}
+	channel_clear(object);
+	Py_XDECREF(self->call_soon);
+	Py_XDECREF(self->loop_keyword);
+	Py_XDECREF(self->loop);
+	release(object);
+	Py_DECREF((PyObject *)type);
+}
+
+PyDoc_STRVAR(channel_doc,
+"The part of a DMA that starts copies and resolves their futures.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyMethodDef channel_methods[] = {
+	{"copy", METHOD(channel_copy), METH_FASTCALL | METH_KEYWORDS, channel_copy_doc},
+	{"_empty", channel_empty, METH_O, channel_empty_doc},
+	{"_turn", channel_turn, METH_NOARGS, channel_turn_doc},
+	{"_readable", channel_readable, METH_NOARGS, channel_readable_doc},
+	{"_settle", channel_settle, METH_NOARGS, channel_settle_doc},
+	{"_attach", METHOD(channel_attach), METH_FASTCALL, channel_attach_doc},
+	{"_detach", channel_detach, METH_NOARGS, channel_detach_doc},
+	{"_reserve", METHOD(channel_reserve), METH_FASTCALL, channel_reserve_doc},
+	{"_start", METHOD(channel_start), METH_FASTCALL, channel_start_doc},
+	{"_fail", METHOD(channel_fail), METH_FASTCALL, channel_fail_doc},
+	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
+	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
+	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
+	{"_cancel_all", channel_cancel_all, METH_NOARGS, channel_cancel_all_doc},
+	{"_abandon", channel_abandon, METH_NOARGS, channel_abandon_doc},
+	{"_close_begin", channel_close_begin, METH_NOARGS, channel_close_begin_doc},
+	{"_want_idle", channel_want_idle, METH_O, channel_want_idle_doc},
+	{"_wake", channel_wake, METH_NOARGS, channel_wake_doc},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef channel_getset[] = {
+	{"_pending", channel_get_pending, NULL, PyDoc_STR("Copies, reserved ones included, before their native end."),
+	 NULL},
+	{"_scheduled", channel_get_scheduled, NULL, PyDoc_STR("Whether a turn is in the loop's queue."), NULL},
+	{"_forked", channel_get_forked, NULL, PyDoc_STR("Whether this process is a child of the one that attached."),
+	 NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot channel_slots[] = {
+	{Py_tp_doc, (void *)channel_doc},
+	{Py_tp_new, channel_new},
+	{Py_tp_dealloc, channel_dealloc},
+	{Py_tp_traverse, channel_traverse},
+	{Py_tp_clear, channel_clear},
+	{Py_tp_methods, channel_methods},
+	{Py_tp_getset, channel_getset},
+	{0, NULL},
+};
+
+static PyType_Spec channel_spec = {
+	.name = "aiodocadma._fast.Channel",
+	.basicsize = sizeof(struct channel),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+	.slots = channel_slots,
+};
+
+/* ---- installing ---- */
+
+/* An attribute of a module, imported. */
+static PyObject *
+imported(const char *module_name, const char *name)
+{
+	PyObject *module = PyImport_ImportModule(module_name);
+	PyObject *value = module != NULL ? PyObject_GetAttrString(module, name) : NULL;
+
+	Py_XDECREF(module);
+	return value;
+}
+
+/* Everything that the types use; what was made before a failure stays for the next try. */
+static int
+install(void)
+{
+	static bool watches_forks;
+	PyObject *module;
+	const struct {
+		PyObject **place;
+		const char *module;
+		const char *name;
+	} foreign[] = {
+		{&asyncio_future, "asyncio", "Future"},
+		{&asyncio_running_loop, "asyncio", "_get_running_loop"},
+		{&cancelled_error, "asyncio", "CancelledError"},
+		{&invalid_state_error, "asyncio", "InvalidStateError"},
+		{&copy_context, "contextvars", "copy_context"},
+	};
+	const struct {
+		PyObject **place;
+		const char *text;
+	} names[] = {
+		{&name_blocking, "_asyncio_future_blocking"},
+		{&name_call_soon, "call_soon"},
+		{&name_context, "context"},
+		{&name_running_loop, "__asyncio_running_event_loop__"},
+		{&name_set_result, "set_result"},
+		{&name_value, "value"},
+	};
+	const struct {
+		PyTypeObject **place;
+		PyType_Spec *spec;
+		const char *name; /* in the module, or NULL */
+	} types[] = {
+		{&channel_type, &channel_spec, "Channel"},
+		{&buffer_type, &buffer_spec, "Buffer"},
+		{&future_type, &future_spec, "CopyFuture"},
+		{&awaiting_type, &awaiting_spec, NULL},
+	};
+	size_t i;
+
+	if (!watches_forks) {
+		if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
+			PyErr_NoMemory();
+			return -1;
+		}
+		watches_forks = true;
+	}
+	for (i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+		if (*foreign[i].place == NULL) {
+			*foreign[i].place = imported(foreign[i].module, foreign[i].name);
+			if (*foreign[i].place == NULL) {
+				return -1;
+			}
+		}
+	}
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (*names[i].place == NULL) {
+			*names[i].place = PyUnicode_InternFromString(names[i].text);
+			if (*names[i].place == NULL) {
+				return -1;
+			}
+		}
+	}
+	if (empty_tuple == NULL) {
+		empty_tuple = PyTuple_New(0);
+		if (empty_tuple == NULL) {
+			return -1;
+		}
+	}
+	module = PyImport_AddModule("aiodocadma._fast"); /* borrowed */
+	if (module == NULL) {
+		return -1;
+	}
+	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		if (*types[i].place == NULL) {
+			*types[i].place = (PyTypeObject *)PyType_FromSpec(types[i].spec);
+			if (*types[i].place == NULL) {
+				return -1;
+			}
+		}
+		if (types[i].name != NULL &&
+		    PyModule_AddObjectRef(module, types[i].name, (PyObject *)*types[i].place) < 0) {
+			return -1;
+		}
+	}
+	return 0;
+}
+
+int
+adma_fast_install(void)
+{
+	PyGILState_STATE state = PyGILState_Ensure();
+	int code = install();
+
+	if (code < 0) {
+		PyErr_WriteUnraisable(NULL);
+	}
+	PyGILState_Release(state);
+	return code;
+}

@@ -1,0 +1,168 @@
+"""
+An opened device with its channel: the blocking half of a DMA, which knows no event loop.
+
+Every call may block and belongs into a worker thread, unless it says otherwise. One lock lets one of them at a time into
+the library. Registration runs beside the pump, which it does not touch; recycling and closing only while the channel is
+parked, when the loop's thread stays away from the progress engine.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final, Literal
+
+from aiodocadma import _native
+from aiodocadma._devices import Capabilities, DeviceInfo, select_device
+from aiodocadma._library import Library, open_library
+from aiodocadma.exceptions import ClosedError, DocaError
+
+__all__ = ["Engine", "OnFlush"]
+
+# Policy, not limits of a device.
+GRAVEYARD_BYTES: Final = 64 * 1024 * 1024  # closed maps may pin this much before the context is recycled
+GRAVEYARD_MAPS: Final = 1024  # or be this many
+TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
+
+# Calls whose failure leaves something that uses the device.
+DEVICE_USERS: Final = frozenset({"doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
+
+OnFlush = Literal["replay", "fail"]
+
+
+class Engine:
+    """
+    One opened device and one channel on it.
+
+    Args:
+        library: ``auto``, ``system``, ``emulator``, a path, or None for the default.
+        device: A name or address, or None for the first that can do DMA.
+        num_tasks: Size of the task pool, or None for the default.
+        window: Tasks that DOCA may hold at once, or None for all of the pool.
+        on_flush: What becomes of flushed copies.
+
+    Raises:
+        LibraryError: If no usable DOCA library is found.
+        DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it; nothing stays open.
+
+    Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
+    """
+
+    def __init__(
+        self,
+        library: str | os.PathLike[str] | None,
+        device: str | None,
+        num_tasks: int | None,
+        window: int | None,
+        on_flush: OnFlush,
+    ) -> None:
+        self.library: Final[Library] = open_library(library)
+        self.device: Final[DeviceInfo] = select_device(self.library, device)
+        self._lock = threading.Lock()
+        self._closed = False
+        try:
+            self._device = self.library.native.open_device(self.device.pci_address)
+            try:
+                self.channel = self._device.open_channel(
+                    num_tasks=num_tasks or 0,
+                    window=window or 0,
+                    graveyard_bytes=GRAVEYARD_BYTES,
+                    graveyard_maps=GRAVEYARD_MAPS,
+                    turn_budget=TURN_BUDGET,
+                    replay=on_flush == "replay",
+                )
+            except BaseException:
+                self._device.close()
+                raise
+        except _native.Failure as failure:
+            raise self.error(failure) from None
+
+    def error(self, failure: _native.Failure, *, cause: str | None = None, tag: object = None) -> DocaError:
+        """Make the exception for a native failure; blocks nobody."""
+        return self.library.error(failure, device=self.device.name, cause=cause, tag=tag)
+
+    def capabilities(self) -> Capabilities:
+        """What the device answered when the context was made last; blocks nobody."""
+        return Capabilities._from_native(self.channel.caps())
+
+    def register(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int:
+        """
+        Register memory for this channel.
+
+        Args:
+            address: Where it is, or None for fresh pages.
+            nbytes: At least 1.
+            access: ``ACCESS_...`` bits.
+            what: What it is, for the error.
+
+        Returns:
+            The address of the ``adma_mmap``.
+
+        Raises:
+            ClosedError: If the engine was closed meanwhile.
+            DocaError: If DOCA refuses.
+
+        Source: ``doca_mmap_start``.
+        """
+        with self._lock:
+            return self._register(address, nbytes, access, what)
+
+    def register_now(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int | None:
+        """As ``register()``, for the loop's thread and little memory; None if a worker is in the library."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._register(address, nbytes, access, what)
+        finally:
+            self._lock.release()
+
+    def _register(self, address: int | None, nbytes: int, access: int, what: str) -> int:
+        if self._closed:
+            raise ClosedError("the DMA was closed")
+        try:
+            registered = self._device.register(address, nbytes, access)
+        except _native.Failure as failure:
+            raise self.error(failure, cause=f"registering {nbytes} bytes of {what}") from None
+        self.channel.adopt(registered)
+        return registered
+
+    def recycle(self) -> bool:
+        """
+        Make a fresh context.
+
+        Returns:
+            Whether the capabilities changed.
+
+        Raises:
+            DocaError: If no context can be had.
+
+        Source: ``doca_dma_destroy``, ``doca_dma_create``, ``doca_ctx_start``.
+        """
+        with self._lock:
+            try:
+                return self.channel.recycle()
+            except _native.Failure as failure:
+                raise self.error(failure) from None
+
+    def close(self) -> list[DocaError]:
+        """
+        Undo everything.
+
+        Returns:
+            What DOCA failed to undo, in order; it stays, and so does the memory it may touch.
+
+        Source: ``doca_ctx_stop``, ``doca_dma_destroy``, ``doca_mmap_destroy``, ``doca_pe_destroy``, ``doca_dev_close``.
+        """
+        with self._lock:
+            self._closed = True
+            failures = self.channel.close()
+            # What could not be destroyed keeps the device open: closing it then would only fail, too.
+            if DEVICE_USERS.isdisjoint(failure.call for failure in failures) and (code := self._device.close()):
+                failures.append(_native.Failure(code, "doca_dev_close", "stop"))
+        return [self.error(failure) for failure in failures]
+
+    def finalize(self, timeout: float) -> None:
+        """For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak."""
+        if self.channel.finalize(timeout):
+            self.channel.free()
+            self._device.close()

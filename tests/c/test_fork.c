@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fork, the environment, and strict=abort: what needs a process of its own. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static int
+wait_for(pid_t child)
+{
+	int status;
+
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return status;
+}
+
+/*
+ * Sanitizers have limits of their own at a fork: the run-time of gcc 12's ASan does not release
+ * its allocator in the child when a thread that just started holds it, TSan cannot start threads
+ * in the child. Without sanitizers neither is avoided.
+ */
+static void
+wait_for_workers(const struct docaemu_counters *before)
+{
+#ifdef __SANITIZE_ADDRESS__
+	while (counters().worker_sleeps < before->worker_sleeps + 4) {
+		poll(NULL, 0, 1);
+	}
+#else
+	(void)before;
+#endif
+}
+
+static const char *
+child_engine(const char *engine)
+{
+#ifdef __SANITIZE_THREAD__
+	(void)engine;
+	return "engine=manual";
+#else
+	return engine;
+#endif
+}
+
+static void
+test_fork_leaves_the_library_usable(void)
+{
+	static const char *const engines[] = {"engine=default", "engine=worker"};
+	struct bed bed;
+
+	for (size_t e = 0; e < 2; e++) {
+		struct docaemu_counters before = counters();
+		pid_t child;
+
+		configure(engines[e]);
+		bed_open(&bed, 8192, 16);
+		bed_start(&bed);
+		wait_for_workers(&before);
+		for (size_t i = 0; i < 8; i++) {
+			bed_submit(&bed, i, 0, 4096 + i * 8, 8);
+		}
+		child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			static struct bed fresh;
+			struct docaemu_live alive;
+
+			alive = live();
+			CHECK_EQ(alive.pes + alive.mmaps + alive.tasks + alive.workers, 0);
+			configure(child_engine(engines[e]));
+			bed_open(&fresh, 8192, 16);
+			CHECK(fresh.dev != bed.dev);
+			bed_start(&fresh);
+			for (size_t i = 0; i < 16; i++) {
+				bed_submit(&fresh, i, 0, 4096 + i * 8, 8);
+			}
+			OK(docaemu_step(SIZE_MAX, DOCAEMU_ORDER_FIFO, NULL));
+			bed_drain(&fresh);
+			CHECK_EQ(fresh.num_ok, 16);
+			bed_close(&fresh);
+			_exit(0);
+		}
+		CHECK_EQ(wait_for(child), 0);
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_ok, 8);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_strict_abort(void)
+{
+	char text[256] = "";
+	int pipes[2];
+	int status;
+	pid_t child;
+
+	CHECK_EQ(pipe(pipes), 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		const struct rlimit none = {0, 0};
+		struct doca_pe *pe;
+
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		dup2(pipes[1], STDERR_FILENO);
+		configure("strict=abort");
+		OK(doca_pe_create(&pe));
+		OK(doca_pe_destroy(pe));
+		doca_pe_destroy(pe);
+		_exit(0);
+	}
+	close(pipes[1]);
+	status = wait_for(child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	CHECK(read(pipes[0], text, sizeof(text) - 1) > 0);
+	CHECK(strstr(text, "doca_pe_destroy: pe") != NULL);
+	close(pipes[0]);
+}
+
+/* Run this program again with an environment; the test below sees the result. */
+static int
+run_again(const char *config, const char *file)
+{
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		setenv("TEST_FORK_CHILD", "1", 1);
+		if (config != NULL) {
+			setenv("DOCAEMU_CONFIG", config, 1);
+		}
+		if (file != NULL) {
+			setenv("DOCAEMU_CONFIG_FILE", file, 1);
+		}
+		execl("/proc/self/exe", "test_fork", "test_child_of_environment", NULL);
+		_exit(127);
+	}
+	return WEXITSTATUS(wait_for(child));
+}
+
+/* Before anything else touches the library: what the environment configured. */
+__attribute__((constructor)) static void
+child_of_environment(void)
+{
+	struct doca_devinfo **list;
+	uint32_t num;
+
+	if (getenv("TEST_FORK_CHILD") == NULL) {
+		return;
+	}
+	if (doca_devinfo_create_list(&list, &num) != DOCA_SUCCESS) {
+		_exit(100);
+	}
+	_exit((int)num * 10 + (doca_version_runtime()[0] - '0'));
+}
+
+static void
+test_environment(void)
+{
+	char path[] = "/tmp/docaemu-test-XXXXXX";
+	static const char content[] = "version=7.0.1\ndevice a\ndevice b\n";
+	int fd = mkstemp(path);
+
+	CHECK(fd >= 0);
+	CHECK_EQ(write(fd, content, sizeof(content) - 1), sizeof(content) - 1);
+	close(fd);
+	CHECK_EQ(run_again(NULL, NULL), 13);
+	CHECK_EQ(run_again("device x; device y; device z; version=2.9.1", NULL), 32);
+	CHECK_EQ(run_again(NULL, path), 27);
+	CHECK_EQ(run_again("version=4.0.0", path), 24);
+	CHECK_EQ(run_again("nonsense", NULL), 13);
+	unlink(path);
+}
+
+TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_strict_abort), TEST(test_environment));

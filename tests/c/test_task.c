@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks: rows 4.3, 4.6 and 4.7, in each engine mode. */
+#include "check.h"
+
+static const char *const engines[] = {"engine=default", "engine=worker", "engine=manual"};
+
+#define FOR_ENGINES(i) for (size_t i = 0; i < 3 && (configure(engines[i]), true); i++)
+
+/* Let everything that was submitted end. */
+static void
+run(struct bed *bed)
+{
+	size_t stepped;
+
+	do {
+		OK(docaemu_step(SIZE_MAX, DOCAEMU_ORDER_FIFO, &stepped));
+		bed_progress(bed);
+	} while (stepped != 0);
+	bed_drain(bed);
+}
+
+static void
+test_4_6_2_bytes_are_copied(void)
+{
+	static const size_t sizes[] = {1, 7, 64, 4095, 4096, 65536, 65537, 262144, 300001, 2 << 20};
+	size_t half = 3 << 20;
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 2 * half, 16);
+		bed_start(&bed);
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+			size_t src = i * 3 + 1;
+			size_t dst = half + i * 5;
+
+			fill(bed.memory, half, (uint32_t)(e * 100 + i));
+			memset(bed.memory + half, 0xee, half);
+			bed_submit(&bed, i, src, dst, sizes[i]);
+			run(&bed);
+			CHECK_EQ(bed.num_ok, i + 1);
+			CHECK_EQ(bed.order[i], i);
+			CHECK(memcmp(bed.memory + src, bed.memory + dst, sizes[i]) == 0);
+			CHECK(bed.memory[dst + sizes[i]] == 0xee);
+			CHECK(dst == half || bed.memory[dst - 1] == 0xee);
+		}
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_3_1_one_step_per_call(void)
+{
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 8192, 16);
+		bed_start(&bed);
+		CHECK_EQ(doca_pe_progress(bed.pe), 0);
+		for (size_t i = 0; i < 8; i++) {
+			bed_submit(&bed, i, i * 16, 4096 + i * 16, 16);
+		}
+		CHECK_EQ(bed.num_ok, 0);
+		OK(docaemu_step(8, DOCAEMU_ORDER_FIFO, NULL));
+		OK(doca_pe_request_notification(bed.pe));
+		CHECK(bed_readable(&bed, 10000));
+		OK(doca_pe_clear_notification(bed.pe, 0));
+		CHECK_EQ(doca_pe_progress(bed.pe), 1);
+		CHECK_EQ(bed.num_ok, 1);
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_ok, 8);
+		CHECK_EQ(doca_pe_progress(bed.pe), 0);
+		bed_close(&bed);
+	}
+}
+
+static void
+progress_in_callback(struct bed *bed, struct doca_dma_task_memcpy *task)
+{
+	CHECK_EQ(doca_pe_progress(bed->pe), 0);
+	bed_end_task(task);
+}
+
+static void
+test_4_3_5_progress_from_a_callback_is_a_violation(void)
+{
+	struct bed bed;
+
+	bed_open(&bed, 8192, 4);
+	bed.hook = progress_in_callback;
+	bed_start(&bed);
+	bed_submit(&bed, 0, 0, 4096, 64);
+	bed_submit(&bed, 1, 64, 4096 + 64, 64);
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 2);
+	expect_violations(2, "doca_pe_progress: pe");
+	bed_close(&bed);
+}
+
+static size_t resubmits;
+
+static void
+resubmit(struct bed *bed, struct doca_dma_task_memcpy *task)
+{
+	if (resubmits-- == 0) {
+		bed_end_task(task);
+		return;
+	}
+	OK(doca_buf_reset_data_len(doca_dma_task_memcpy_get_dst(task)));
+	OK(doca_buf_dec_refcount(
+		(struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task), NULL));
+	doca_dma_task_memcpy_set_src(task, bed_src(bed, 64 * resubmits, 64));
+	doca_task_set_user_data(doca_dma_task_memcpy_as_task(task),
+				(union doca_data){.u64 = resubmits});
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+}
+
+static void
+test_4_3_6_callback_may_resubmit(void)
+{
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 8192, 1);
+		bed.hook = resubmit;
+		resubmits = 10;
+		bed_start(&bed);
+		bed_submit(&bed, 100, 0, 4096, 64);
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 11);
+		CHECK_EQ(bed.order[10], 0);
+		CHECK(memcmp(bed.memory, bed.memory + 4096, 64) == 0);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_3_13_pool_exhaustion_is_no_memory(void)
+{
+	struct doca_dma_task_memcpy *tasks[4];
+	struct doca_dma_task_memcpy *more = NULL;
+	union doca_data data = {.u64 = 0};
+	struct bed bed;
+
+	bed_open(&bed, 4096, 3);
+	bed_start(&bed);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 3; i++) {
+			OK(doca_dma_task_memcpy_alloc_init(bed.dma, NULL, NULL, data, &tasks[i]));
+		}
+		CHECK_DOCA(doca_dma_task_memcpy_alloc_init(bed.dma, NULL, NULL, data, &more),
+			   DOCA_ERROR_NO_MEMORY);
+		CHECK(more == NULL);
+		for (int i = 0; i < 3; i++) {
+			doca_task_free(doca_dma_task_memcpy_as_task(tasks[i]));
+		}
+	}
+	CHECK_EQ(counters().no_memory, 3);
+	bed_close(&bed);
+}
+
+static void
+test_4_3_14_alloc_needs_running(void)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	struct bed bed;
+
+	bed_open(&bed, 4096, 3);
+	CHECK_DOCA(doca_dma_task_memcpy_alloc_init(bed.dma, NULL, NULL, data, &task),
+		   DOCA_ERROR_BAD_STATE);
+	expect_violations(1, "not running");
+	bed_close(&bed);
+}
+
+static void
+test_4_3_16_bufs_may_follow(void)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 5};
+	struct bed bed;
+
+	bed_open(&bed, 4096, 3);
+	bed_start(&bed);
+	OK(doca_dma_task_memcpy_alloc_init(bed.dma, NULL, NULL, data, &task));
+	CHECK_DOCA(doca_task_try_submit(doca_dma_task_memcpy_as_task(task)),
+		   DOCA_ERROR_INVALID_VALUE);
+	doca_dma_task_memcpy_set_src(task, bed_src(&bed, 0, 10));
+	doca_dma_task_memcpy_set_dst(task, bed_dst(&bed, 2048, 10));
+	OK(doca_task_try_submit(doca_dma_task_memcpy_as_task(task)));
+	CHECK_DOCA(doca_task_get_status(doca_dma_task_memcpy_as_task(task)),
+		   DOCA_ERROR_IN_PROGRESS);
+	CHECK_EQ(doca_task_get_user_data(doca_dma_task_memcpy_as_task(task)).u64, 5);
+	CHECK(doca_task_get_ctx(doca_dma_task_memcpy_as_task(task)) == bed.ctx);
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 1);
+	bed_close(&bed);
+}
+
+/* Submit one task that cannot succeed, plainly and with try_submit. */
+static void
+bad_task(struct bed *bed, struct doca_buf *src, struct doca_buf *dst)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	size_t before = bed->num_error;
+
+	bed_start(bed);
+	OK(doca_dma_task_memcpy_alloc_init(bed->dma, src, dst, data, &task));
+	CHECK_DOCA(doca_task_try_submit(doca_dma_task_memcpy_as_task(task)),
+		   DOCA_ERROR_INVALID_VALUE);
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+	CHECK_EQ(bed->num_error, before);
+	run(bed);
+	CHECK_EQ(bed->num_error, before + 1);
+	CHECK_DOCA(bed->status[bed->num_ok + before], DOCA_ERROR_IO_FAILED);
+	bed_progress(bed);
+	CHECK_EQ(bed->states[bed->num_states - 2], DOCA_CTX_STATE_STOPPING);
+	CHECK_EQ(bed->states[bed->num_states - 1], DOCA_CTX_STATE_IDLE);
+}
+
+static void
+test_4_7_bad_tasks_fail_late(void)
+{
+	struct doca_mmap *readonly;
+	struct doca_buf *dst;
+	struct doca_buf *src;
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		configure("max_buf_size=1K max_buf_list_len=2");
+		bed_open(&bed, 8192, 4);
+		bad_task(&bed, bed_src(&bed, 0, 0), bed_dst(&bed, 4096, 10));
+		bad_task(&bed, bed_src(&bed, 0, 1025), bed_dst(&bed, 4096, 1025));
+		bad_task(&bed, bed_src(&bed, 0, 11), bed_dst(&bed, 4096, 10));
+		src = bed_src(&bed, 0, 1);
+		OK(doca_buf_chain_list(src, bed_src(&bed, 1, 1)));
+		OK(doca_buf_chain_list(src, bed_src(&bed, 2, 1)));
+		bad_task(&bed, src, bed_dst(&bed, 4096, 10));
+		/* permission */
+		OK(doca_mmap_create(&readonly));
+		OK(doca_mmap_add_dev(readonly, bed.dev));
+		OK(doca_mmap_set_memrange(readonly, bed.memory, bed.size));
+		OK(doca_mmap_set_permissions(readonly, DOCA_ACCESS_FLAG_PCI_READ_ONLY));
+		OK(doca_mmap_start(readonly));
+		OK(doca_buf_inventory_buf_get_by_addr(bed.inventory, readonly, bed.memory + 4096,
+						      10, &dst));
+		bad_task(&bed, bed_src(&bed, 0, 10), dst);
+		/* and after all that a good one */
+		bed_start(&bed);
+		bed_submit(&bed, 9, 0, 4096, 100);
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 1);
+		CHECK(memcmp(bed.memory, bed.memory + 4096, 100) == 0);
+		CHECK_EQ(counters().ctx_faults, 5 * (e + 1));
+		{
+			struct doca_mmap *keep = readonly;
+
+			OK(doca_ctx_stop(bed.ctx));
+			OK(doca_dma_destroy(bed.dma));
+			bed.dma = NULL;
+			OK(doca_mmap_destroy(keep));
+		}
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_5_6_permissions_that_allow_a_destination(void)
+{
+	static const struct {
+		uint32_t mask;
+		bool allowed;
+	} cases[] = {
+		{DOCA_ACCESS_FLAG_LOCAL_READ_ONLY, false},
+		{DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, true},
+		{DOCA_ACCESS_FLAG_PCI_READ_ONLY, false},
+		{DOCA_ACCESS_FLAG_PCI_READ_WRITE, true},
+		{DOCA_ACCESS_FLAG_RDMA_WRITE, false},
+	};
+	struct bed bed;
+
+	configure("permission=submit");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct doca_task *task;
+
+		bed_open(&bed, 4096, 2);
+		OK(doca_mmap_stop(bed.mmap));
+		OK(doca_mmap_set_permissions(bed.mmap, cases[i].mask));
+		OK(doca_mmap_start(bed.mmap));
+		bed_start(&bed);
+		task = bed_task(&bed, 0, 0, 2048, 100);
+		if (cases[i].allowed) {
+			OK(doca_task_submit(task));
+			bed_drain(&bed);
+			CHECK_EQ(bed.num_ok, 1);
+		} else {
+			CHECK_DOCA(doca_task_submit(task), DOCA_ERROR_NOT_PERMITTED);
+			bed_end_task((struct doca_dma_task_memcpy *)task);
+		}
+		bed_close(&bed);
+	}
+}
+
+static void
+test_settings_that_refuse_early(void)
+{
+	struct doca_dma_task_memcpy *task = NULL;
+	union doca_data data = {.u64 = 0};
+	struct doca_task *empty;
+	struct doca_buf *src;
+	struct doca_buf *dst;
+	struct bed bed;
+
+	configure("oversize=alloc zero_length=submit max_buf_size=8");
+	bed_open(&bed, 4096, 2);
+	bed_start(&bed);
+	src = bed_src(&bed, 0, 9);
+	dst = bed_dst(&bed, 100, 9);
+	CHECK_DOCA(doca_dma_task_memcpy_alloc_init(bed.dma, src, dst, data, &task),
+		   DOCA_ERROR_INVALID_VALUE);
+	OK(doca_buf_dec_refcount(src, NULL));
+	OK(doca_buf_dec_refcount(dst, NULL));
+	empty = bed_task(&bed, 0, 0, 100, 0);
+	CHECK_DOCA(doca_task_submit(empty), DOCA_ERROR_INVALID_VALUE);
+	bed_end_task((struct doca_dma_task_memcpy *)empty);
+	bed_close(&bed);
+}
+
+static void
+test_4_3_18_full_queue_is_again(void)
+{
+	struct doca_task *third;
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		configure("queue_depth=2");
+		bed_open(&bed, 8192, 4);
+		bed_start(&bed);
+		bed_submit(&bed, 0, 0, 4096, 8);
+		bed_submit(&bed, 1, 8, 4104, 8);
+		third = bed_task(&bed, 2, 16, 4112, 8);
+		CHECK_DOCA(doca_task_submit(third), DOCA_ERROR_AGAIN);
+		run(&bed);
+		OK(doca_task_submit(third));
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 3);
+		CHECK_EQ(counters().again, e + 1);
+		CHECK_EQ(counters().max_in_flight, 2);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_3_20_without_flush_nothing_begins(void)
+{
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 8192, 4);
+		bed_start(&bed);
+		OK(doca_task_submit_ex(bed_task(&bed, 0, 0, 4096, 8),
+				       DOCA_TASK_SUBMIT_FLAG_NONE));
+		OK(doca_task_submit_ex(bed_task(&bed, 1, 8, 4104, 8),
+				       DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS));
+		CHECK_EQ(bed_progress(&bed), 0);
+		OK(docaemu_step(8, DOCAEMU_ORDER_FIFO, NULL));
+		CHECK_EQ(bed_progress(&bed), 0);
+		OK(doca_pe_request_notification(bed.pe));
+		CHECK(!bed_readable(&bed, 20));
+		OK(doca_pe_clear_notification(bed.pe, 0));
+		doca_ctx_flush_tasks(bed.ctx);
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 2);
+		OK(doca_task_submit_ex(bed_task(&bed, 2, 0, 4096, 8),
+				       DOCA_TASK_SUBMIT_FLAG_NONE));
+		OK(doca_task_submit_ex(bed_task(&bed, 3, 8, 4104, 8),
+				       DOCA_TASK_SUBMIT_FLAG_FLUSH));
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 4);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_3_21_ordered_completions(void)
+{
+	struct bed bed;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 8 << 20, 64);
+		OK(doca_dma_set_ordered_completions(bed.dma, 1));
+		bed_start(&bed);
+		CHECK_DOCA(doca_dma_set_ordered_completions(bed.dma, 0), DOCA_ERROR_BAD_STATE);
+		for (size_t i = 0; i < 60; i++) {
+			bed_submit(&bed, i, 0, (2 << 20) + i * 100000,
+				   i % 7 == 0 ? 100000 : 64);
+		}
+		OK(docaemu_step(SIZE_MAX, DOCAEMU_ORDER_LIFO, NULL));
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_ok, 60);
+		for (size_t i = 0; i < 60; i++) {
+			CHECK_EQ(bed.order[i], i);
+		}
+		bed_close(&bed);
+	}
+}
+
+static void
+test_4_6_4_destination_is_appended_to(void)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	struct doca_buf *dst;
+	struct bed bed;
+	void *at;
+	size_t len;
+
+	bed_open(&bed, 4096, 2);
+	bed_start(&bed);
+	bed.free_tasks = false;
+	dst = bed_dst(&bed, 2048, 100);
+	OK(doca_dma_task_memcpy_alloc_init(bed.dma, bed_src(&bed, 0, 40), dst, data, &task));
+	for (int i = 0; i < 2; i++) {
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		bed_drain(&bed);
+	}
+	OK(doca_buf_get_data_len(dst, &len));
+	CHECK_EQ(len, 80);
+	OK(doca_buf_get_data(dst, &at));
+	CHECK(at == bed.memory + 2048);
+	CHECK(memcmp(bed.memory, bed.memory + 2048, 40) == 0);
+	CHECK(memcmp(bed.memory, bed.memory + 2088, 40) == 0);
+	bed_end_task(task);
+	bed_close(&bed);
+}
+
+static void
+test_4_6_9_lists_on_both_sides(void)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	uint8_t expected[300];
+	struct doca_buf *src;
+	struct doca_buf *dst;
+	struct bed bed;
+	size_t len;
+
+	FOR_ENGINES(e) {
+		bed_open(&bed, 4096, 2);
+		bed_start(&bed);
+		bed.free_tasks = false;
+		src = bed_src(&bed, 0, 100);
+		OK(doca_buf_chain_list(src, bed_src(&bed, 500, 0)));
+		OK(doca_buf_chain_list(src, bed_src(&bed, 1000, 200)));
+		memcpy(expected, bed.memory, 100);
+		memcpy(expected + 100, bed.memory + 1000, 200);
+		dst = bed_dst(&bed, 2000, 33);
+		OK(doca_buf_chain_list(dst, bed_dst(&bed, 2500, 150)));
+		OK(doca_buf_chain_list(dst, bed_dst(&bed, 3000, 200)));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, src, dst, data, &task));
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 1);
+		CHECK(memcmp(bed.memory + 2000, expected, 33) == 0);
+		CHECK(memcmp(bed.memory + 2500, expected + 33, 150) == 0);
+		CHECK(memcmp(bed.memory + 3000, expected + 183, 117) == 0);
+		OK(doca_buf_get_last_in_list(dst, &dst));
+		OK(doca_buf_get_data_len(dst, &len));
+		CHECK_EQ(len, 117);
+		bed_end_task(task);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_violations_of_tasks(void)
+{
+	struct doca_dma_task_memcpy *task;
+	struct doca_task *base;
+	struct doca_buf *dst;
+	struct bed bed;
+	char foreign[256] __attribute__((aligned(8))) = "";
+
+	configure("engine=manual");
+	bed_open(&bed, 4096, 2);
+	bed_start(&bed);
+	base = bed_task(&bed, 0, 0, 2048, 100);
+	task = (struct doca_dma_task_memcpy *)base;
+	bed.free_tasks = false;
+	OK(doca_task_submit(base));
+	CHECK_DOCA(doca_task_submit(base), DOCA_ERROR_BAD_STATE);
+	expect_violations(1, "submitted already");
+	doca_task_free(base);
+	expect_violations(1, "doca_task_free");
+	doca_dma_task_memcpy_set_src(task, NULL);
+	expect_violations(1, "doca_dma_task_memcpy_set_src");
+	/* dropping a buf in flight: it is freed when the task ends */
+	dst = doca_dma_task_memcpy_get_dst(task);
+	OK(doca_buf_dec_refcount(dst, NULL));
+	expect_violations(1, "in flight on it");
+	CHECK_EQ(live().bufs, 2);
+	run(&bed);
+	CHECK_EQ(bed.num_ok, 1);
+	CHECK_EQ(live().bufs, 1);
+	/* the task now has a dead destination */
+	OK(doca_task_submit(base));
+	expect_violations(1, "no live buf");
+	run(&bed);
+	CHECK_EQ(bed.num_error, 1);
+	OK(doca_buf_dec_refcount(
+		(struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task), NULL));
+	doca_task_free(base);
+	doca_task_free(base);
+	expect_violations(1, "doca_task_free: task");
+	CHECK_DOCA(doca_task_submit(base), DOCA_ERROR_INVALID_VALUE);
+	expect_violations(1, "it is freed");
+	CHECK_DOCA(doca_task_submit((struct doca_task *)(void *)foreign),
+		   DOCA_ERROR_INVALID_VALUE);
+	expect_violations(1, "none of this library's");
+	CHECK_DOCA(doca_task_submit(NULL), DOCA_ERROR_INVALID_VALUE);
+	bed_close(&bed);
+}
+
+static void
+test_4_6_6_overlap_is_a_violation(void)
+{
+	struct bed bed;
+
+	bed_open(&bed, 4096, 2);
+	bed_start(&bed);
+	bed_submit(&bed, 0, 0, 99, 100);
+	bed_drain(&bed);
+	expect_violations(1, "overlap");
+	bed_submit(&bed, 0, 0, 100, 100);
+	bed_drain(&bed);
+	bed_close(&bed);
+}
+
+TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_one_step_per_call),
+      TEST(test_4_3_5_progress_from_a_callback_is_a_violation),
+      TEST(test_4_3_6_callback_may_resubmit), TEST(test_4_3_13_pool_exhaustion_is_no_memory),
+      TEST(test_4_3_14_alloc_needs_running), TEST(test_4_3_16_bufs_may_follow),
+      TEST(test_4_7_bad_tasks_fail_late), TEST(test_4_5_6_permissions_that_allow_a_destination),
+      TEST(test_settings_that_refuse_early), TEST(test_4_3_18_full_queue_is_again),
+      TEST(test_4_3_20_without_flush_nothing_begins), TEST(test_4_3_21_ordered_completions),
+      TEST(test_4_6_4_destination_is_appended_to), TEST(test_4_6_9_lists_on_both_sides),
+      TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));

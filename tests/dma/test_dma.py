@@ -1,0 +1,725 @@
+"""Opening, idling, loops, closing: the life of a DMA."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+import uvloop
+
+import aiodocadma
+from aiodocadma import DMA, DMAState, emulator
+from aiodocadma.exceptions import (
+    ClosedError,
+    DocaDriverError,
+    DocaError,
+    DocaIoFailedError,
+    DocaNoMemoryError,
+    DocaNotFoundError,
+    DocaNotSupportedError,
+    DrainTimeoutError,
+    EngineLostError,
+    FlushedError,
+    WrongLoopError,
+)
+from tests.dma.conftest import turns
+
+
+def open_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# ---- opening
+
+
+async def test_open_tells_what_it_opened(dma: DMA) -> None:
+    assert dma.device.ibdev_name == "mlx5_0"
+    assert dma.device.pci_address == "0000:03:00.0"
+    assert dma.emulated
+    assert dma.capabilities.max_buf_size == 2**21
+    assert dma.state is DMAState.RUNNING
+    assert re.fullmatch(r"<DMA mlx5_0 \(emulated\) RUNNING 0/256 in flight, 0 waiting>", repr(dma))
+
+
+@pytest.mark.parametrize("name", ["mlx5_1", "0000:04:00.0", "04:00.0", "p1"])
+async def test_a_device_by_any_name(name: str) -> None:
+    emulator.add_device("mlx5_0", pci="0000:03:00.0", iface="p0", dma=False)
+    emulator.add_device("mlx5_1", pci="0000:04:00.0", iface="p1", max_buf_size=4096)
+    async with aiodocadma.open_dma(name) as dma:
+        assert dma.device.ibdev_name == "mlx5_1"
+        assert dma.capabilities.max_buf_size == 4096
+
+
+async def test_auto_selection_passes_over_what_cannot_do_dma() -> None:
+    emulator.add_device("mlx5_0", pci="0000:03:00.0", dma=False)
+    emulator.add_device("mlx5_1", pci="0000:04:00.0")
+    assert [device.dma_supported for device in aiodocadma.devices()] == [False, True]
+    async with aiodocadma.open_dma() as dma:
+        assert dma.device.ibdev_name == "mlx5_1"
+
+
+async def test_a_device_that_cannot_names_those_that_can() -> None:
+    emulator.add_device("mlx5_0", pci="0000:03:00.0", dma=False)
+    emulator.add_device("mlx5_1", pci="0000:04:00.0")
+    with pytest.raises(DocaNotSupportedError, match="mlx5_1"):
+        async with aiodocadma.open_dma("mlx5_0"):
+            pass
+    with pytest.raises(DocaNotFoundError, match="mlx5_0.*mlx5_1"):
+        async with aiodocadma.open_dma("mlx5_9"):
+            pass
+
+
+async def test_no_device() -> None:
+    emulator.configure(devices="none")
+    assert aiodocadma.devices() == []
+    with pytest.raises(DocaNotFoundError):
+        async with aiodocadma.open_dma():
+            pass
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_tasks": 0}, {"window": 0}, {"window": -1}, {"on_flush": "retry"}, {"drain_timeout": 0}]
+)
+def test_options_out_of_range(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        aiodocadma.open_dma(**options)
+
+
+OPEN_STEPS = [
+    "devinfo_create_list",
+    "dev_open",
+    "pe_create",
+    "pe_set_event_mode",
+    "pe_get_notification_handle",
+    "dma_create",
+    "dma_cap_get_max_num_tasks",
+    "pe_connect_ctx",
+    "ctx_set_user_data",
+    "ctx_set_state_changed_cb",
+    "dma_task_memcpy_set_conf",
+    "ctx_start",
+    "buf_inventory_create",
+    "buf_inventory_start",
+]
+
+
+@pytest.mark.parametrize("op", OPEN_STEPS)
+async def test_each_step_of_opening_may_fail(op: str) -> None:
+    """The original error surfaces, nothing stays open, and the next open works."""
+    fds = open_fds()
+    emulator.inject(emulator.Fault(op, status="DRIVER"))
+    with pytest.raises(DocaDriverError) as caught:
+        async with aiodocadma.open_dma():
+            pass
+    assert caught.value.call == f"doca_{op}"
+    assert caught.value.phase == "open"
+    del caught
+    assert sum(emulator.live_objects()) == 0
+    assert open_fds() == fds
+    async with aiodocadma.open_dma() as dma:
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_num_tasks_never_above_the_cap() -> None:
+    emulator.configure(max_num_tasks=5)
+    async with aiodocadma.open_dma(num_tasks=100) as dma:
+        assert "0/5 in flight" in repr(dma)
+
+
+async def test_the_library_starts_no_python_thread() -> None:
+    before = threading.enumerate()
+    async with aiodocadma.open_dma() as dma:
+        assert threading.enumerate() == before
+        await dma.copy(bytes(2**21), bytearray(2**21))
+        assert threading.enumerate() == before
+    assert threading.enumerate() == before
+
+
+# ---- C8: idle
+
+
+async def test_idle_costs_nothing(engine: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with aiodocadma.open_dma() as dma:
+        if engine != "manual":
+            await dma.copy(b"abc", bytearray(3))
+        await turns(10)
+        loop_turns = 0
+        before, emulated = dma.statistics(), emulator.counters()
+        cpu = time.process_time()
+        await asyncio.sleep(2)
+        cpu = time.process_time() - cpu
+        after, emulated_after = dma.statistics(), emulator.counters()
+        assert cpu < 0.02
+        assert after.turns == before.turns
+        assert after.wakeups == before.wakeups
+        assert emulated_after.progress_calls == emulated.progress_calls
+        del loop, loop_turns
+
+
+async def test_a_held_copy_wakes_nobody(held_dma: DMA) -> None:
+    """B04: one copy held for a second costs at most 20 wake-ups and no CPU."""
+    future = held_dma.copy(b"abc", bytearray(3))
+    await turns(10)
+    before, emulated = held_dma.statistics(), emulator.counters()
+    cpu = time.process_time()
+    await asyncio.sleep(1)
+    assert time.process_time() - cpu < 0.05
+    after = held_dma.statistics()
+    assert after.wakeups - before.wakeups <= 20
+    assert emulator.counters().arms - emulated.arms <= 20
+    emulator.step()
+    await future
+
+
+async def test_spurious_notifications_cost_one_call_each(held_dma: DMA) -> None:
+    """B06: idle, and with a held copy; the fd is cleared each time."""
+    for held in (False, True):
+        future = held_dma.copy(b"abc", bytearray(3)) if held else None
+        await turns(5)
+        before = held_dma.statistics().wakeups
+        for _ in range(100):
+            emulator.spurious_notification()
+            await turns(3)
+        assert held_dma.statistics().wakeups - before == 100
+        if future is not None:
+            emulator.step()
+            assert await future == 3
+
+
+async def test_the_reader_may_be_called_without_reason(held_dma: DMA) -> None:
+    """B09: twice between two turns, and once after everything was drained."""
+    future = held_dma.copy(b"abc", bytearray(3))
+    held_dma._readable()
+    held_dma._readable()
+    await turns()
+    emulator.step()
+    assert await future == 3
+    held_dma._readable()
+    second = held_dma.copy(b"abc", bytearray(3))
+    emulator.step()
+    assert await second == 3
+
+
+async def test_no_fd_is_inherited(dma: DMA) -> None:
+    """B75: the notification fd is close-on-exec."""
+    fd = dma._native.fd
+    assert not os.get_inheritable(fd)
+    listed = subprocess.run(["/bin/ls", "/proc/self/fd"], close_fds=False, capture_output=True, text=True, check=True)
+    assert str(fd) not in listed.stdout.split()
+
+
+async def test_copies_that_finish_at_once_yield(engine: str) -> None:
+    """B13: a ticker beside 20,000 such awaits is never 50 ms late."""
+    if engine == "manual":
+        emulator.configure(engine="default")
+    async with aiodocadma.open_dma() as dma:
+        worst = 0.0
+
+        async def tick() -> None:
+            nonlocal worst
+            while True:
+                start = time.perf_counter()
+                await asyncio.sleep(0.01)
+                worst = max(worst, time.perf_counter() - start - 0.01)
+
+        ticker = asyncio.ensure_future(tick())
+        await turns(1)
+        async with await dma.alloc(4096) as src, await dma.alloc(4096) as dst:
+            for _ in range(20_000 if engine != "worker" else 2000):
+                await dma.copy(src, dst)
+            for _ in range(20_000):
+                await dma.copy(src[:0], dst[:0])
+        ticker.cancel()
+        assert worst < 0.05
+
+
+# ---- C9: loops and threads
+
+
+def run(main: Any, kind: str = "asyncio") -> Any:
+    factory = uvloop.new_event_loop if kind == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_another_loop_is_refused(kind: str) -> None:
+    """B18: opened in loop A, used in loop B of the same thread; A goes on working."""
+    factory = uvloop.new_event_loop if kind == "uvloop" else asyncio.new_event_loop
+    loop_a = factory()
+    manager = aiodocadma.open_dma()
+    dma = loop_a.run_until_complete(manager.__aenter__())
+
+    async def misuse() -> None:
+        with pytest.raises(WrongLoopError, match="belongs to"):
+            dma.copy(b"abc", bytearray(3))
+        with pytest.raises(WrongLoopError):
+            await dma.alloc(10)
+        with pytest.raises(WrongLoopError):
+            await dma.aclose()
+
+    run(misuse(), kind)
+    with pytest.raises(WrongLoopError):  # no loop runs at all
+        dma.copy(b"abc", bytearray(3))
+
+    async def use() -> None:
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+
+    loop_a.run_until_complete(use())
+    loop_a.run_until_complete(manager.__aexit__(None, None, None))
+    loop_a.close()
+
+
+async def test_another_thread_is_refused(dma: DMA) -> None:
+    caught: list[BaseException] = []
+
+    def misuse() -> None:
+        try:
+            dma.copy(b"abc", bytearray(3))
+        except BaseException as exc:
+            caught.append(exc)
+
+    thread = threading.Thread(target=misuse)
+    thread.start()
+    thread.join()
+    assert [type(exc) for exc in caught] == [WrongLoopError]
+
+
+def test_several_loops_in_several_threads() -> None:
+    async def work(seed: int) -> None:
+        async with aiodocadma.open_dma() as dma:
+            data = bytes([seed]) * 5000
+            dsts = [bytearray(5000) for _ in range(200)]
+            await asyncio.gather(*[dma.copy(data, dst) for dst in dsts])
+            assert all(dst == data for dst in dsts)
+
+    errors: list[BaseException] = []
+
+    def thread(seed: int) -> None:
+        try:
+            run(work(seed), "uvloop" if seed % 2 else "asyncio")
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=thread, args=(seed,)) for seed in range(4)]
+    for started in threads:
+        started.start()
+    for started in threads:
+        started.join()
+    assert errors == []
+
+
+def test_ten_runs_in_a_row() -> None:
+    """B17: alternating loops; the fds after the tenth are those after the second."""
+    fds = []
+
+    async def main() -> None:
+        async with aiodocadma.open_dma() as dma:
+            assert await dma.copy(b"abc", bytearray(3)) == 3
+
+    for i in range(10):
+        run(main(), "uvloop" if i % 2 else "asyncio")
+        gc.collect()
+        fds.append(open_fds())
+    assert fds[9] == fds[1]
+
+
+def test_open_dma_is_made_outside_a_loop() -> None:
+    manager = aiodocadma.open_dma()
+
+    async def main() -> None:
+        async with manager as dma:
+            assert await dma.copy(b"abc", bytearray(3)) == 3
+
+    run(main())
+
+
+# ---- C10: closing
+
+
+async def test_close_waits_for_what_is_in_flight(held_dma: DMA) -> None:
+    """B55: copies in flight succeed, new ones are refused, the loop stays responsive."""
+    dsts = [bytearray(3) for _ in range(5)]
+    futures = [held_dma.copy(b"abc", dst) for dst in dsts]
+    await turns()
+    closing = asyncio.ensure_future(held_dma.aclose())
+    await turns()
+    with pytest.raises(ClosedError):
+        held_dma.copy(b"abc", bytearray(3))
+    for i in range(5):
+        assert not closing.done()
+        emulator.step()
+        await futures[i]
+    await closing
+    assert all(dst == b"abc" for dst in dsts)
+    assert held_dma.state is DMAState.CLOSED
+
+
+async def test_close_with_waiters_twice_and_cancelled() -> None:
+    """B81: three closers, one cancelled, beside one copy in flight and 50 waiting."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(num_tasks=1) as dma:
+        held = dma.copy(b"abc", dst := bytearray(3))
+        waiting = [dma.copy(b"abc", bytearray(3)) for _ in range(50)]
+        closers = [asyncio.ensure_future(dma.aclose()) for _ in range(3)]
+        await turns(1)
+        closers[1].cancel()
+        await turns(2)
+        for future in waiting:
+            with pytest.raises(ClosedError):
+                await future
+        assert not any(closer.done() for closer in closers)
+        emulator.step()
+        results = await asyncio.gather(*closers, return_exceptions=True)
+        assert [type(result) for result in results] == [type(None), asyncio.CancelledError, type(None)]
+        assert await held == 3
+        assert dst == b"abc"
+
+
+async def test_close_from_a_copys_own_task(dma: DMA) -> None:
+    async def copy_then_close() -> None:
+        await dma.copy(b"abc", bytearray(3))
+        await dma.aclose()
+
+    await asyncio.ensure_future(copy_then_close())
+    assert dma.state is DMAState.CLOSED
+
+
+async def test_close_from_a_done_callback(held_dma: DMA) -> None:
+    closers: list[asyncio.Task[None]] = []
+    future = held_dma.copy(b"abc", bytearray(3))
+    future.add_done_callback(lambda _: closers.append(asyncio.ensure_future(held_dma.aclose())))
+    await turns()
+    emulator.step()
+    await future
+    await turns()
+    await closers[0]
+
+
+def test_a_failing_close_neither_hides_the_body_nor_skips_the_rest() -> None:
+    """B37 and B81: in a process of its own, since what could not be destroyed stays."""
+    done = in_child("""
+import asyncio
+import aiodocadma
+from aiodocadma import emulator
+from aiodocadma.exceptions import DocaDriverError
+
+async def main():
+    for body in (KeyError("body"), None):
+        emulator.inject(emulator.Fault("buf_inventory_destroy", status="DRIVER"))
+        try:
+            async with aiodocadma.open_dma() as dma:
+                await dma.copy(b"abc", bytearray(3))
+                if body is not None:
+                    raise body
+        except KeyError as exc:
+            assert body is exc and "DOCA_ERROR_DRIVER" in exc.__notes__[0]
+        except DocaDriverError as exc:
+            assert body is None and exc.call == "doca_buf_inventory_destroy" and exc.phase == "stop"
+            await dma.aclose()  # the second close is quiet
+        else:
+            raise AssertionError("the close did not fail")
+    live = emulator.live_objects()
+    # All that comes after the failed call was done all the same.
+    assert live.inventories == 2 and live.pes == live.ctxs == live.mmaps == live.devs == 0, live
+
+asyncio.run(main())
+print("ok")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+async def test_drain_timeout() -> None:
+    emulator.configure(engine="manual")
+    dst = bytearray(3)
+    async with aiodocadma.open_dma(drain_timeout=0.05) as dma:
+        future = dma.copy(b"abc", dst)
+        await turns()
+        with pytest.raises(DrainTimeoutError, match="still holds 1 tasks"):
+            await dma.aclose()
+        with pytest.raises(BufferError):
+            dst.append(1)  # still pinned
+        emulator.step()
+        assert await future == 3
+        while emulator.live_objects().devs:  # closing goes on by itself
+            await asyncio.sleep(0)
+        while dma._native._channel is not None:
+            await asyncio.sleep(0)
+        await dma.aclose()  # quiet: it is done after all
+
+
+async def test_a_dma_is_collected_when_nobody_holds_it() -> None:
+    """B39: the last reference is a pending copy; it finishes, then the DMA is finalised with a warning."""
+    emulator.configure(engine="manual")
+    dma = await aiodocadma.open_dma().__aenter__()
+    future = dma.copy(b"abc", dst := bytearray(3))
+    alive = weakref.ref(dma)
+    del dma
+    gc.collect()
+    assert alive() is not None
+    await turns()
+    emulator.step()
+    with pytest.warns(ResourceWarning, match="unclosed mlx5_0 DMA"):
+        assert await future == 3
+        assert dst == b"abc"
+        del future
+        await turns()
+        gc.collect()
+    assert alive() is None
+    assert sum(emulator.live_objects()) == 0
+
+
+def test_a_loop_that_died() -> None:
+    """B19: completion after the loop was closed: no traceback, memory locked until the finaliser ends it."""
+    emulator.configure(engine="manual")
+    loop = asyncio.new_event_loop()
+    dst = bytearray(3)
+
+    async def main() -> None:
+        dma = await aiodocadma.open_dma().__aenter__()
+        kept.append(dma)
+        futures.append(dma.copy(b"abc", dst))
+        await turns()
+
+    kept: list[DMA] = []
+    futures: list[Any] = []
+    loop.run_until_complete(main())
+    loop.close()
+    with pytest.raises(BufferError):
+        dst.append(1)
+    emulator.step()
+    with pytest.warns(ResourceWarning):
+        kept.clear()
+        futures.clear()
+        gc.collect()
+    assert dst == b"abc"
+
+
+# ---- faults and restart
+
+
+async def test_one_bad_copy_among_many(engine: str) -> None:
+    """C5 as far as it is built: the culprit fails with its own error, the flushed ones are replayed."""
+    if engine == "manual":
+        emulator.configure(engine="worker")
+    emulator.inject(emulator.Fault("completion", status="IO_FAILED", skip=30))
+    async with aiodocadma.open_dma() as dma:
+        dsts = [bytearray(100) for _ in range(100)]
+        results = await asyncio.gather(*[dma.copy(b"x" * 100, dst) for dst in dsts], return_exceptions=True)
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert [type(error) for error in failed] == [DocaIoFailedError]
+        assert sum(dst == b"x" * 100 for dst in dsts) >= 99
+        assert dma.statistics().restarts == 1
+        assert dma.state is DMAState.RUNNING
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_on_flush_fail() -> None:
+    emulator.configure(engine="manual")
+    emulator.inject(emulator.Fault("completion", status="IO_FAILED", skip=1))
+    async with aiodocadma.open_dma(on_flush="fail") as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(4)]
+        await turns()
+        emulator.step(10)
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert results[0] == 3
+        assert isinstance(results[1], DocaIoFailedError)
+        assert results[1].phase == "complete"
+        assert [type(result) for result in results[2:]] == [FlushedError, FlushedError]
+        assert isinstance(results[2], FlushedError)
+        assert results[2].culprit is not None
+        follow_up = dma.copy(b"abc", bytearray(3))
+        while not emulator.step():
+            await asyncio.sleep(0)
+        assert await follow_up == 3
+
+
+async def test_a_context_that_does_not_start_again_is_lost() -> None:
+    emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
+    emulator.inject(emulator.Fault("ctx_start", status="DRIVER", skip=1))
+    async with aiodocadma.open_dma(num_tasks=1) as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(3)]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(result) for result in results] == [DocaIoFailedError, EngineLostError, EngineLostError]
+        assert dma.state is DMAState.LOST
+        with pytest.raises(EngineLostError):
+            dma.copy(b"abc", bytearray(3))
+
+
+async def test_every_submit_code_reaches_the_caller(dma: DMA) -> None:
+    for code in range(1, 31):
+        if code in (5, 7):  # AGAIN and NO_MEMORY are backpressure
+            continue
+        for op in ("task_submit_ex", "dma_task_memcpy_alloc_init"):
+            emulator.inject(emulator.Fault(op, status=code))
+            with pytest.raises(DocaError) as caught:
+                await dma.copy(b"abc", bytearray(3))
+                # A task is kept from copy to copy, so the pool may not be asked for one.
+                emulator.reset()
+            assert caught.value.code == code
+            del caught
+            break
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_backpressure_is_never_seen(engine: str) -> None:
+    """C4: AGAIN at submit and NO_MEMORY from both pools, in the middle of a fan-out."""
+    if engine == "manual":
+        emulator.configure(engine="worker")
+    emulator.inject(
+        emulator.Fault("task_submit_ex", kind="again", skip=3, interval=3, count=20),
+        emulator.Fault("buf_inventory_buf_get_by_args", status="NO_MEMORY", skip=5, interval=7, count=20),
+        emulator.Fault("dma_task_memcpy_alloc_init", status="NO_MEMORY", skip=2, interval=2, count=1),
+    )
+    async with aiodocadma.open_dma(num_tasks=8) as dma:
+        dsts = [bytearray(50) for _ in range(300)]
+        assert await asyncio.gather(*[dma.copy(b"y" * 50, dst) for dst in dsts]) == [50] * 300
+        assert all(dst == b"y" * 50 for dst in dsts)
+        assert dma.statistics().again == 20
+
+
+@pytest.mark.parametrize("forever", [False, True])
+async def test_refused_while_nothing_is_in_flight(forever: bool) -> None:
+    """B48: three refusals pass unseen; without end, the code is raised after the bound, and it is no hang."""
+    emulator.inject(emulator.Fault("dma_task_memcpy_alloc_init", status="NO_MEMORY", count=0 if forever else 3))
+    async with aiodocadma.open_dma() as dma:
+        if forever:
+            with pytest.raises(DocaNoMemoryError) as caught:
+                await dma.copy(b"abc", bytearray(3))
+            assert caught.value.phase == "alloc"
+            del caught
+        else:
+            assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_the_graveyard_is_bounded(engine: str) -> None:
+    """C2: closed maps stay registered until the context is recycled, and do not pile up."""
+    if engine == "manual":
+        emulator.configure(engine="worker")
+    async with aiodocadma.open_dma() as dma:
+        peak = 0
+        for i in range(5000):
+            dst = bytearray(10)
+            await dma.copy(i.to_bytes(10, "big"), dst)
+            assert dst == i.to_bytes(10, "big")
+            peak = max(peak, emulator.live_objects().mmaps)
+        assert peak <= 1024 + 4
+        assert dma.statistics().recycles >= 5000 * 2 // 1024 - 1
+        assert dma.statistics().restarts == 0
+
+
+# ---- fork
+
+
+def in_child(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_fork() -> None:
+    """B74: the child's objects refuse and touch nothing; a fresh engine works there; the parent's copies finish."""
+    done = in_child("""
+import asyncio, gc, os, sys
+import aiodocadma
+from aiodocadma import emulator
+from aiodocadma.exceptions import ForkedError
+emulator.configure(engine="manual")
+
+async def fresh():
+    emulator.configure(engine="default")
+    async with aiodocadma.open_dma() as dma:
+        dst = bytearray(3)
+        assert await dma.copy(b"abc", dst) == 3 and dst == b"abc"
+
+async def main():
+    async with aiodocadma.open_dma() as dma:
+        dst = bytearray(3)
+        future = dma.copy(b"xyz", dst)
+        memory_map = await dma.alloc(100)
+        await asyncio.sleep(0)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                try:
+                    dma.copy(b"abc", bytearray(3))
+                except ForkedError:
+                    code = 0
+                del memory_map
+                gc.collect()
+                asyncio._set_running_loop(None)
+                import threading
+                # asyncio refuses a second loop in a running one's thread, so take a thread.
+                failed = []
+                def target():
+                    try:
+                        asyncio.run(fresh())
+                    except BaseException as exc:
+                        failed.append(exc)
+                thread = threading.Thread(target=target)
+                thread.start(); thread.join()
+                if failed:
+                    print("child:", repr(failed[0]), file=sys.stderr)
+                    code = 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        emulator.step()
+        assert await future == 3
+        assert dst == b"xyz"
+
+asyncio.run(main())
+print("parent ok")
+""")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "parent ok\n"
+    assert done.stderr == ""
+
+
+# ---- interpreter exit
+
+
+@pytest.mark.parametrize("runner", ["asyncio.run", "uvloop.run"])
+@pytest.mark.parametrize("state", ["idle", "in flight", "waiting", "closing", "loop stopped", "closed"])
+def test_exit_in_every_state(state: str, runner: str) -> None:
+    """B10, B73: the exit code is kept, no hang, no abort, at most one warning per DMA."""
+    done = in_child(f"""
+import asyncio, sys, uvloop
+import aiodocadma
+from aiodocadma import emulator
+state = {state!r}
+emulator.configure(engine="manual")
+async def main():
+    global dma, future
+    dma = await aiodocadma.open_dma(num_tasks=1).__aenter__()
+    if state in ("in flight", "waiting", "closing"):
+        future = dma.copy(b"abc", bytearray(3))
+    if state == "waiting":
+        future = [future, dma.copy(b"abc", bytearray(3))]
+    await asyncio.sleep(0)
+    if state == "closing":
+        task = asyncio.ensure_future(dma.aclose())
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.05, emulator.step)
+    if state == "closed":
+        await dma.aclose()
+    if state == "loop stopped":
+        sys.exit(7)
+{runner}(main())
+sys.exit(7)
+""")
+    assert done.returncode == 7, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "pending" not in done.stderr
+    assert done.stderr.count("ResourceWarning") <= 1

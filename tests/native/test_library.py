@@ -1,0 +1,172 @@
+"""Loading: what is missing, damaged or wrong is named; a service never runs on a fake card unawares."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aiodocadma
+from aiodocadma import _library
+from aiodocadma.exceptions import LibraryError
+
+SYMBOLS = Path(__file__).parents[2] / "native" / "shim" / "symbols.h"
+
+
+def symbols(kind: str) -> list[tuple[str, str]]:
+    """The (library, name) rows of one list of the client's symbol table."""
+    section = SYMBOLS.read_text().split(f"ADMA_{kind}_SYMBOLS(X)")[1].split("#define")[0]
+    rows = [line.strip().removesuffix("\\").strip() for line in section.splitlines() if "X(" in line]
+    return [tuple(row[2:-1].split(", ")) for row in rows]  # type: ignore[misc]
+
+
+def fake(path: Path, names: list[str], *, version: str | None = None) -> None:
+    """Compile a library in which each symbol exists and does nothing."""
+    source = "".join(f"int {name}(void) {{ return 0; }}\n" for name in names)
+    if version is not None:
+        source += f'const char *doca_version_runtime(void) {{ return "{version}"; }}\n'
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)], input=source, text=True, check=True)
+
+
+def fake_doca(folder: Path, *, without: str | None = None, version: str | None = None, dma: bool = True) -> None:
+    names = {
+        library: [name for at, name in symbols("REQUIRED") if at == library and name != without]
+        for library in ("common", "dma")
+    }
+    fake(folder / "libdoca_common.so.2", names["common"], version=version)
+    if dma:
+        fake(folder / "libdoca_dma.so.2", names["dma"])
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if key != _library.ENVIRONMENT_VARIABLE} | environment
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_emulator_is_one_file_that_says_so() -> None:
+    library = _library.open_library("emulator")
+    assert library.path == os.path.realpath(_library.emulator_path())
+    assert library.emulated
+    assert "(emulated)" in repr(library)
+    assert _library.open_library("emulator") is library
+    assert all(device.emulated for device in aiodocadma.devices("emulator"))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match="libdoca_common.so.2") as caught:
+        _library.open_library(tmp_path / "libdoca_common.so.2")
+    assert caught.value.path == str(tmp_path / "libdoca_common.so.2")
+
+
+def test_a_folder_without_doca(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match=str(tmp_path)):
+        _library.open_library(tmp_path)
+
+
+def test_garbage(tmp_path: Path) -> None:
+    (tmp_path / "libdoca_common.so.2").write_bytes(b"not a library")
+    with pytest.raises(LibraryError, match=r"file too short|invalid ELF header"):
+        _library.open_library(tmp_path)
+
+
+def test_neither_a_word_nor_a_path() -> None:
+    with pytest.raises(LibraryError, match="'real'"):
+        _library.open_library("real")
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    # The first of the table, one in the middle, one of the other library: the loader treats all rows alike.
+    [("common", "doca_error_get_name"), ("common", "doca_pe_progress"), ("dma", "doca_dma_create")],
+)
+def test_a_missing_symbol_is_named(tmp_path: Path, library: str, name: str) -> None:
+    assert (library, name) in symbols("REQUIRED")
+    fake_doca(tmp_path, without=name)
+    with pytest.raises(LibraryError, match=name) as caught:
+        _library.open_library(tmp_path)
+    assert caught.value.symbol == name
+    assert caught.value.path == str(tmp_path / f"libdoca_{library}.so.2")
+
+
+def test_missing_optional_symbols_are_fine(tmp_path: Path) -> None:
+    fake_doca(tmp_path)
+    library = _library.open_library(tmp_path)
+    assert library.version is None
+    assert not library.emulated
+    assert set(library.native.optional_symbols().values()) == {False}
+    assert set(_library.open_library("emulator").native.optional_symbols().values()) == {True}
+
+
+def test_a_release_with_the_old_api(tmp_path: Path) -> None:
+    fake_doca(tmp_path, version="1.5.1007")
+    with pytest.raises(LibraryError, match=r"DOCA 1\.5\.1007; aiodocadma needs at least 2\.5"):
+        _library.open_library(tmp_path)
+
+
+def test_a_partial_install(tmp_path: Path) -> None:
+    """The common library without DMA's: broken, not absent, so `auto` does not fall back to the emulator."""
+    fake_doca(tmp_path, dma=False)
+    for choice in ("auto", "system"):
+        done = run(
+            f"import aiodocadma; aiodocadma.devices({choice!r})",
+            LD_LIBRARY_PATH=str(tmp_path),
+        )
+        assert done.returncode == 1
+        assert "LibraryError" in done.stderr
+        assert "libdoca_dma.so.2" in done.stderr
+
+
+@pytest.mark.parametrize(("choice", "works"), [("auto", True), ("system", False), ("emulator", True)])
+def test_no_doca_installed(choice: str, works: bool) -> None:
+    """`import` always works; only asking for the system's DOCA raises."""
+    if Path("/opt/mellanox/doca").exists():
+        pytest.skip("no BlueField-free machine: a DOCA is installed here")
+    for done in (
+        run(f"import aiodocadma; print(aiodocadma.devices({choice!r})[0].emulated)"),
+        run("import aiodocadma; print(aiodocadma.devices()[0].emulated)", AIODOCADMA_LIBRARY=choice),
+    ):
+        if works:
+            assert done.stdout == "True\n", done.stderr
+        else:
+            assert done.returncode == 1
+            assert "LibraryError: no DOCA is installed" in done.stderr
+
+
+def test_the_drop_ins_are_found_as_the_systems_library() -> None:
+    """What a program linked against the real library would run on, and the system choice of this client."""
+    folder = Path(_library.emulator_path()).parents[1] / "dropin"
+    done = run(
+        "import aiodocadma; d = aiodocadma.devices('system')[0]; print(d.emulated, d.library)",
+        LD_LIBRARY_PATH=str(folder),
+    )
+    assert done.stdout == f"True {os.path.realpath(_library.emulator_path())}\n", done.stderr
+
+
+def test_two_libraries_of_the_same_names_do_not_meet(tmp_path: Path) -> None:
+    """B67: a decoy that is loaded globally and has every name is never called by the emulator or the client."""
+    names = sorted({name for _, name in symbols("REQUIRED") + symbols("OPTIONAL")})
+    decoy = "int decoy_calls;\n" + "".join(f"int {name}(void) {{ decoy_calls++; return 1; }}\n" for name in names)
+    path = tmp_path / "libdoca_common.so.2"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-Wl,-soname,libdoca_common.so.2", "-x", "c", "-", "-o", str(path)],
+        input=decoy,
+        text=True,
+        check=True,
+    )
+    done = run(f"""
+import asyncio, ctypes
+decoy = ctypes.CDLL({str(path)!r}, mode=ctypes.RTLD_GLOBAL)
+import aiodocadma
+from aiodocadma import emulator
+async def main():
+    async with aiodocadma.open_dma(library="emulator") as dma:
+        dst = bytearray(100000)
+        assert await dma.copy(b"x" * 100000, dst) == 100000 and dst == b"x" * 100000
+asyncio.run(main())
+assert emulator.counters().submits == 1
+print(ctypes.c_int.in_dll(decoy, "decoy_calls").value)
+""")
+    assert done.stdout == "0\n", done.stderr

@@ -1,0 +1,87 @@
+"""The extension and its symbol table: only public DOCA calls, only memcpy tasks, no private door to the emulator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import aiodocadma
+from aiodocadma import _library, _shim
+from tests.native.test_library import symbols
+
+PROJECT = Path(__file__).parents[2]
+PACKAGE = Path(aiodocadma.__file__).parent
+
+
+def nm(path: str, *options: str) -> str:
+    return subprocess.run(["nm", *options, path], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
+    """And in the right version node: what is required is stable in DOCA, what is optional is experimental."""
+    exported = dict(
+        line.split()[-1].split("@@")
+        for line in nm(_library.emulator_path(), "-D", "--defined-only").splitlines()
+        if "@@" in line
+    )
+    assert {exported.get(name) for _, name in symbols("REQUIRED")} == {"DOCA_2"}
+    assert {exported.get(name) for _, name in symbols("OPTIONAL")} == {"EXPERIMENTAL"}
+
+
+def test_memcpy_is_the_only_task_type() -> None:
+    tasks = [name for _, name in symbols("REQUIRED") + symbols("OPTIONAL") if "doca_dma_task_" in name]
+    assert tasks
+    assert all("doca_dma_task_memcpy_" in name for name in tasks)
+
+
+def test_the_extension_links_no_doca_and_knows_no_emulator() -> None:
+    path = str(_shim.__file__)
+    undefined = nm(path, "-D", "--undefined-only")
+    assert "doca" not in undefined
+    strings = subprocess.run(["strings", "-a", path], capture_output=True, text=True, check=True).stdout
+    assert "docaemu" not in strings
+    assert "doca_pe_progress" in strings
+
+
+def test_the_extension_is_one_abi3_module_with_nothing_but_its_init_exported() -> None:
+    path = str(_shim.__file__)
+    assert path.endswith(".abi3.so")
+    exported = [line.split()[-1] for line in nm(path, "-D", "--defined-only").splitlines()]
+    assert [name for name in exported if not name.startswith("_cffi")] == ["PyInit__shim"]
+
+
+def test_python_api_is_in_one_file_of_the_shim() -> None:
+    users = [path.name for path in (PROJECT / "native" / "shim").glob("*.[ch]") if "Python.h" in path.read_text()]
+    assert users == ["fast.c"]
+
+
+def test_no_size_is_written_into_the_client() -> None:
+    """
+    C6: limits come from the device.
+
+    Any literal of 512 and more in the client is listed here with what it is; none decides how a copy is cut.
+    """
+    allowed = {
+        ("_native.py", "1024"): "room for the dynamic linker's message",
+        ("_native.py", "1e9"): "nanoseconds",
+        ("_dma.py", "256 * 1024"): "QUICK_PIN_BYTES: a policy of registration",
+        ("_engine.py", "64 * 1024 * 1024"): "GRAVEYARD_BYTES: a policy of registration",
+        ("_engine.py", "1024"): "GRAVEYARD_MAPS: a policy of registration",
+        ("context.c", "5 * 1000000000LL"): "a timeout",
+        ("context.c", "1000000"): "nanoseconds",
+        ("channel_impl.h", "1000000000LL"): "nanoseconds",
+        ("fast.c", "UINT64_C(8) << 20"): "INLINE_BYTES: fairness of the loop",
+    }
+    literal = re.compile(
+        r"UINT64_C\(\d+\) ?<< ?\d+|\b\d+(?: \* \d+)+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b"
+        r"|\d+ ?<< ?\d+|\b\d+e\d+"
+    )
+    files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *PACKAGE.glob("_*.py")]
+    found = set()
+    for path in files:
+        comments = r"#[^\n]*|" if path.suffix == ".py" else ""  # in C, # begins a #define
+        text = re.sub(comments + r"/\*.*?\*/|\"\"\".*?\"\"\"|\"[^\"\n]*\"", "", path.read_text(), flags=re.DOTALL)
+        found |= {(path.name, match) for match in literal.findall(text)}
+    assert found <= set(allowed), found - set(allowed)
+    assert {key for key in allowed if key not in found} == set()
