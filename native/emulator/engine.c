@@ -578,7 +578,7 @@ emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
 	pthread_mutex_lock(&engine.lock);
 	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
 		uint32_t waiting =
-			ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+			ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
 		uint32_t head = atomic_load(&ctx->large.head);
 
 		for (uint32_t i = 0; i < waiting; i++) {
@@ -589,7 +589,7 @@ emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
 			if ((uint64_t)(uintptr_t)copy->to != dst) {
 				continue;
 			}
-			task = ring_take(&ctx->large, i);
+			task = emu_ring_take(&ctx->large, i);
 			if (status != DOCA_SUCCESS) {
 				copy->planned = status;
 				task->fatal = fatal;
