@@ -27,11 +27,14 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_EDGE_STRICT] = {"edge", KIND_WORD, 0, 0, 0, {"level", "strict"}},
 	[EMU_STRICT] = {"strict", KIND_WORD, EMU_STRICT_REPORT, 0, 0, {"off", "report", "abort"}},
 	[EMU_STRICT_CLIENT] = {"strict_client", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_STRICT_EXIT] = {"strict_exit", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_CHECKSUM] = {"checksum", KIND_FLAG, 0, 0, 1, {NULL}},
 	[EMU_FLUSH_STATUS] = {"flush_status", KIND_STATUS, 0, 0, 0, {"culprit"}},
 	[EMU_MAP_LIFETIME_BUFS] = {"map_lifetime", KIND_WORD, 0, 0, 0, {"context", "bufs"}},
 	[EMU_OVERSIZE_AT_ALLOC] = {"oversize", KIND_WORD, 0, 0, 0, {"completion", "alloc"}},
 	[EMU_ZERO_AT_SUBMIT] = {"zero_length", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
 	[EMU_PERMISSION_AT_SUBMIT] = {"permission", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
+	[EMU_DST_LIST_FAILS] = {"dst_list", KIND_WORD, 0, 0, 0, {"fill", "completion"}},
 	[EMU_STOP_IDLE_BAD_STATE] = {"stop_idle", KIND_WORD, 0, 0, 0, {"success", "bad_state"}},
 	[EMU_MEMLOCK] = {"memlock", KIND_SIZE, 0, 0, UINT64_MAX, {NULL}},
 	[EMU_MEMLOCK_STATUS] = {"memlock_status",
@@ -383,8 +386,8 @@ docaemu_counters(struct docaemu_counters *counters, size_t size)
 	return DOCA_SUCCESS;
 }
 
-static void
-read_live(struct docaemu_live *now)
+void
+emu_read_live(struct docaemu_live *now)
 {
 	struct docaemu_counters ignored;
 
@@ -410,7 +413,7 @@ docaemu_live(struct docaemu_live *live, size_t size)
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	emu_init();
-	read_live(&now);
+	emu_read_live(&now);
 	memset(live, 0, size);
 	memcpy(live, &now, size < sizeof(now) ? size : sizeof(now));
 	return DOCA_SUCCESS;
@@ -422,7 +425,7 @@ docaemu_reset(void)
 	struct docaemu_live live;
 
 	emu_init();
-	read_live(&live);
+	emu_read_live(&live);
 	if (live.devinfo_lists + live.devs + live.mmaps + live.inventories + live.bufs + live.pes +
 		    live.ctxs + live.tasks !=
 	    0) {

@@ -414,7 +414,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		planned = DOCA_ERROR_IO_FAILED;
 		refused = emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE
 							   : DOCA_SUCCESS;
-	} else if (too_large(dma, task->src, task->dst) || length > room) {
+	} else if (too_large(dma, task->src, task->dst) || length > room ||
+		   (task->dst->next != NULL && emu_get(EMU_DST_LIST_FAILS) != 0)) {
 		planned = DOCA_ERROR_IO_FAILED;
 	}
 	if (planned != DOCA_SUCCESS && validate) {
@@ -505,6 +506,10 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 		plan_fault(task);
 	}
 	emu_trace_copy(task->from, task->to, task->len);
+	task->summed = false;
+	if (doca_unlikely(emu_get(EMU_CHECKSUM) != 0)) {
+		emu_sum_submitted(task);
+	}
 	return DOCA_SUCCESS;
 }
 
@@ -547,6 +552,9 @@ emu_dma_execute(struct doca_dma_task_memcpy *task)
 	if (doca_unlikely(task->planned != DOCA_SUCCESS)) {
 		return;
 	}
+	if (doca_unlikely(task->summed)) {
+		emu_sum_begins(task);
+	}
 	if (doca_likely(!task->lists)) {
 		emu_copy(task->to, task->from, task->len);
 	} else {
@@ -559,6 +567,9 @@ emu_dma_execute(struct doca_dma_task_memcpy *task)
 			dst = dst->next;
 		}
 		dst->data[dst->data_len] ^= 0xff;
+	}
+	if (doca_unlikely(task->summed)) {
+		emu_sum_done(task);
 	}
 }
 
