@@ -184,7 +184,8 @@ free_task(struct adma_channel *ch, struct segment *segment)
 }
 
 void
-adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data)
+adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+		  union doca_data ctx_data)
 {
 	struct adma_channel *ch = ctx_data.ptr;
 	struct segment *segment = task_data.ptr;
@@ -208,17 +209,19 @@ adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data, 
 static bool
 may_replay(const struct adma_channel *ch, const struct adma_copy *copy, doca_error_t culprit)
 {
-	return ch->config.replay && !copy->cancelled && !copy->abandoned && copy->code == DOCA_SUCCESS &&
-	       !copy->flushed && culprit != DOCA_ERROR_DRIVER;
+	return ch->config.replay && !copy->cancelled && !copy->abandoned &&
+	       copy->code == DOCA_SUCCESS && !copy->flushed && culprit != DOCA_ERROR_DRIVER;
 }
 
 void
-adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data)
+adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+	       union doca_data ctx_data)
 {
 	struct adma_channel *ch = ctx_data.ptr;
 	struct segment *segment = task_data.ptr;
 	struct adma_copy *copy = segment->copy;
-	doca_error_t status = ch->lib->doca_task_get_status(ch->lib->doca_dma_task_memcpy_as_task(task));
+	doca_error_t status =
+		ch->lib->doca_task_get_status(ch->lib->doca_dma_task_memcpy_as_task(task));
 
 	release_bufs(ch, segment);
 	free_task(ch, segment);
@@ -246,8 +249,8 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data, uni
 }
 
 void
-adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx, enum doca_ctx_states prev,
-		 enum doca_ctx_states next)
+adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
+		      enum doca_ctx_states prev, enum doca_ctx_states next)
 {
 	struct adma_channel *ch = user_data.ptr;
 
@@ -274,12 +277,12 @@ is_backpressure(struct adma_channel *ch, doca_error_t code)
 }
 
 static doca_error_t
-get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length, uint64_t data_length,
-	struct doca_buf **buf)
+get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length,
+	uint64_t data_length, struct doca_buf **buf)
 {
 	map->used = 1;
-	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length, addr, data_length,
-							   buf);
+	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length,
+							   addr, data_length, buf);
 }
 
 static doca_error_t
@@ -290,18 +293,19 @@ prepare(struct adma_channel *ch, struct segment *segment)
 	union doca_data user_data = {.ptr = segment};
 	doca_error_t result;
 
-	result = get_buf(ch, copy->src_map, copy->src + segment->offset, segment->length, segment->length,
-			 &segment->src_buf);
+	result = get_buf(ch, copy->src_map, copy->src + segment->offset, segment->length,
+			 segment->length, &segment->src_buf);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
-	result = get_buf(ch, copy->dst_map, copy->dst + segment->offset, segment->length, 0, &segment->dst_buf);
+	result = get_buf(ch, copy->dst_map, copy->dst + segment->offset, segment->length, 0,
+			 &segment->dst_buf);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
 	if (segment->task == NULL) {
-		return lib->doca_dma_task_memcpy_alloc_init(ch->dma, segment->src_buf, segment->dst_buf, user_data,
-							    &segment->task);
+		return lib->doca_dma_task_memcpy_alloc_init(
+			ch->dma, segment->src_buf, segment->dst_buf, user_data, &segment->task);
 	}
 	lib->doca_dma_task_memcpy_set_src(segment->task, segment->src_buf);
 	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf);
@@ -354,7 +358,8 @@ send(struct adma_channel *ch, struct segment *segment)
 		if (ch->in_flight > 0 || ch->starved < MAX_STARVED_TURNS) {
 			return false;
 		}
-		ch->starved = 0; /* no completion will ever make room: this copy is told, the next may try */
+		ch->starved =
+			0; /* no completion will ever make room: this copy is told, the next may try */
 	} else if (result == DOCA_ERROR_BAD_STATE && ch->ctx_state != DOCA_CTX_STATE_RUNNING) {
 		ch->state = ADMA_CHANNEL_FAILING;
 		return false;
@@ -453,8 +458,8 @@ adma_flush(struct adma_channel *ch)
 /* ---- copies, from above ---- */
 
 void
-adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, struct adma_mmap *dst_map, char *dst,
-	       uint64_t length)
+adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
+	       struct adma_mmap *dst_map, char *dst, uint64_t length)
 {
 	*copy = (struct adma_copy){
 		.src_map = src_map, .src = src, .dst_map = dst_map, .dst = dst, .length = length};
@@ -464,8 +469,10 @@ adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, str
 static bool
 graveyard_full(const struct adma_channel *ch)
 {
-	return atomic_load_explicit(&ch->buried_bytes, memory_order_relaxed) > ch->config.graveyard_bytes ||
-	       atomic_load_explicit(&ch->buried_maps, memory_order_relaxed) > ch->config.graveyard_maps;
+	return atomic_load_explicit(&ch->buried_bytes, memory_order_relaxed) >
+		       ch->config.graveyard_bytes ||
+	       atomic_load_explicit(&ch->buried_maps, memory_order_relaxed) >
+		       ch->config.graveyard_maps;
 }
 
 void
@@ -620,7 +627,8 @@ advance(struct adma_channel *ch)
 static bool
 progress(struct adma_channel *ch)
 {
-	int64_t deadline = ch->config.turn_budget_ns != 0 ? adma_now_ns() + ch->config.turn_budget_ns : 0;
+	int64_t deadline =
+		ch->config.turn_budget_ns != 0 ? adma_now_ns() + ch->config.turn_budget_ns : 0;
 	unsigned steps = 0;
 
 	while (ch->lib->doca_pe_progress(ch->pe) != 0) {
@@ -639,7 +647,8 @@ progress(struct adma_channel *ch)
 static bool
 awaits_event(const struct adma_channel *ch)
 {
-	return ch->in_flight > 0 || (ch->state == ADMA_CHANNEL_FAILING && ch->ctx_state != DOCA_CTX_STATE_IDLE);
+	return ch->in_flight > 0 ||
+	       (ch->state == ADMA_CHANNEL_FAILING && ch->ctx_state != DOCA_CTX_STATE_IDLE);
 }
 
 static bool
@@ -725,7 +734,8 @@ adma_channel_readable(struct adma_channel *ch)
 	struct pollfd pollfd = {.fd = ch->fd, .events = POLLIN};
 	doca_error_t result;
 
-	if (ch->state == ADMA_CHANNEL_PARKED || ch->state == ADMA_CHANNEL_CLOSED || poll(&pollfd, 1, 0) <= 0) {
+	if (ch->state == ADMA_CHANNEL_PARKED || ch->state == ADMA_CHANNEL_CLOSED ||
+	    poll(&pollfd, 1, 0) <= 0) {
 		return 0;
 	}
 	ch->counters.wakeups++;

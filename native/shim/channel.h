@@ -67,9 +67,9 @@ struct adma_copy {
 	uint8_t phase;	    /* enum adma_phase of that failure */
 	uint8_t state;	    /* enum adma_copy_state */
 	uint8_t cancelled : 1;
-	uint8_t waiting : 1;	/* on the waiting list */
-	uint8_t flushed : 1;	/* ended because another task failed and it could not be replayed */
-	uint8_t abandoned : 1;	/* ended by adma_channel_abandon(): never (wholly) given to DOCA */
+	uint8_t waiting : 1;   /* on the waiting list */
+	uint8_t flushed : 1;   /* ended because another task failed and it could not be replayed */
+	uint8_t abandoned : 1; /* ended by adma_channel_abandon(): never (wholly) given to DOCA */
 };
 
 /* Counted where it happens, by the loop's thread only. */
@@ -98,7 +98,8 @@ struct adma_counters {
 };
 
 struct adma_channel_config {
-	uint32_t num_tasks;	  /* task pool of the context; 0: what suits the device; never above its cap */
+	uint32_t
+		num_tasks; /* task pool of the context; 0: what suits the device; never above its cap */
 	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
 	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this, */
 	uint32_t graveyard_maps;  /* or are more than this */
@@ -125,16 +126,16 @@ enum adma_turn {
  * Threads: a worker's, without the GIL.
  */
 doca_error_t
-adma_channel_open(struct adma_device *device, const struct adma_channel_config *config, struct adma_channel **channel,
-		  struct adma_failure *failure);
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
+		  struct adma_channel **channel, struct adma_failure *failure);
 
 /** The progress engine's notification fd; fixed for the channel's life. */
 int
 adma_channel_fd(const struct adma_channel *channel);
 
 void
-adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, struct adma_mmap *dst_map, char *dst,
-	       uint64_t length);
+adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
+	       struct adma_mmap *dst_map, char *dst, uint64_t length);
 
 /**
  * Start a copy: take it into the waiting list and give DOCA what the window allows, without ringing the doorbell.

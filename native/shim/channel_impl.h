@@ -20,7 +20,8 @@
 struct segment {
 	struct segment *next; /* free or replay list */
 	struct adma_copy *copy;
-	struct doca_dma_task_memcpy *task; /* ours while the segment is not with DOCA; NULL: none allocated */
+	struct doca_dma_task_memcpy
+		*task; /* ours while the segment is not with DOCA; NULL: none allocated */
 	struct doca_buf *src_buf;
 	struct doca_buf *dst_buf;
 	uint64_t offset; /* of the copy */
@@ -37,7 +38,7 @@ struct adma_channel {
 	struct adma_library *lib;
 	struct adma_device *device;
 	struct adma_channel_config config;
-	bool mode_all; /* event mode ALL: progress is allowed while armed */
+	bool mode_all;	/* event mode ALL: progress is allowed while armed */
 	bool held_back; /* submit with NONE and flush once a turn */
 	int fd;
 
@@ -92,12 +93,14 @@ adma_now_ns(void)
 
 /* channel.c */
 void
-adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data);
+adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+		  union doca_data ctx_data);
 void
-adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data);
+adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+	       union doca_data ctx_data);
 void
-adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx, enum doca_ctx_states prev,
-		      enum doca_ctx_states next);
+adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
+		      enum doca_ctx_states prev, enum doca_ctx_states next);
 void
 adma_segment_free(struct adma_channel *ch, struct segment *segment);
 void

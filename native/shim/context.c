@@ -56,7 +56,8 @@ start_ctx(struct adma_channel *ch, struct adma_failure *failure)
 	}
 	if (result == DOCA_SUCCESS) {
 		call = "doca_dma_task_memcpy_set_conf";
-		result = lib->doca_dma_task_memcpy_set_conf(ch->dma, adma_on_completed, adma_on_failed, ch->num_tasks);
+		result = lib->doca_dma_task_memcpy_set_conf(ch->dma, adma_on_completed,
+							    adma_on_failed, ch->num_tasks);
 	}
 	if (result == DOCA_SUCCESS) {
 		call = "doca_ctx_start";
@@ -127,8 +128,9 @@ stop_ctx(struct adma_channel *ch, struct adma_failure *failure)
 		}
 		if (result == DOCA_SUCCESS || result == DOCA_ERROR_IN_PROGRESS) {
 			result = await_idle(ch);
-			return result == DOCA_SUCCESS ? result
-						      : failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
+			return result == DOCA_SUCCESS
+				       ? result
+				       : failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
 		}
 	}
 	return failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
@@ -158,8 +160,8 @@ destroy_ctx(struct adma_channel *ch, struct adma_failure *failure)
 /* ---- open, recycle, close ---- */
 
 doca_error_t
-adma_channel_open(struct adma_device *device, const struct adma_channel_config *config, struct adma_channel **out,
-		  struct adma_failure *failure)
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
+		  struct adma_channel **out, struct adma_failure *failure)
 {
 	struct adma_library *lib = device->library;
 	struct adma_channel *ch = calloc(1, sizeof(*ch));
@@ -199,7 +201,8 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 	if (result != DOCA_SUCCESS) {
 		goto destroy_pe;
 	}
-	ch->window = config->window != 0 && config->window < ch->num_tasks ? config->window : ch->num_tasks;
+	ch->window = config->window != 0 && config->window < ch->num_tasks ? config->window
+									   : ch->num_tasks;
 	ch->segments = calloc(ch->window, sizeof(*ch->segments));
 	if (ch->segments == NULL) {
 		result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
@@ -228,11 +231,12 @@ free_segments:
 	free(ch->segments);
 	ch->segments = NULL;
 	ch->window = 0;
-destroy_ctx: {
-	struct adma_failure ignored;
+destroy_ctx:
+	{
+		struct adma_failure ignored;
 
-	destroy_ctx(ch, &ignored);
-}
+		destroy_ctx(ch, &ignored);
+	}
 destroy_pe:
 	lib->doca_pe_destroy(ch->pe);
 free_channel:
@@ -277,7 +281,8 @@ adma_channel_recycle(struct adma_channel *ch, struct adma_failure *failure, int 
 }
 
 static unsigned
-note(struct adma_failure *failures, unsigned max, unsigned count, doca_error_t code, const char *call)
+note(struct adma_failure *failures, unsigned max, unsigned count, doca_error_t code,
+     const char *call)
 {
 	if (code == DOCA_SUCCESS) {
 		return count;
@@ -305,7 +310,8 @@ adma_channel_close(struct adma_channel *ch, struct adma_failure *failures, unsig
 	}
 	count = note(failures, max, count, adma_graveyard_empty(ch), "doca_mmap_destroy");
 	count = note(failures, max, count, adma_unregister_live_maps(ch), "doca_mmap_destroy");
-	count = note(failures, max, count, lib->doca_buf_inventory_destroy(ch->inventory), "doca_buf_inventory_destroy");
+	count = note(failures, max, count, lib->doca_buf_inventory_destroy(ch->inventory),
+		     "doca_buf_inventory_destroy");
 	count = note(failures, max, count, lib->doca_pe_destroy(ch->pe), "doca_pe_destroy");
 	return count;
 }
@@ -353,4 +359,3 @@ adma_channel_free(struct adma_channel *ch)
 	free(ch->segments);
 	free(ch);
 }
-

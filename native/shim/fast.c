@@ -57,7 +57,8 @@
 #define FREE_FUTURES 64
 #define FREE_AWAITINGS 64
 
-#define DST_WRITABLE ((uint32_t)DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | (uint32_t)DOCA_ACCESS_FLAG_PCI_READ_WRITE)
+#define DST_WRITABLE \
+	((uint32_t)DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | (uint32_t)DOCA_ACCESS_FLAG_PCI_READ_WRITE)
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
@@ -71,7 +72,7 @@ struct link {
 
 /* Copies cancelled in one turn of the loop; see above. */
 struct cohort {
-	size_t remaining;     /* members that have not reached their native end, plus 1 while the turn lasts */
+	size_t remaining; /* members that have not reached their native end, plus 1 while the turn lasts */
 	struct future *first; /* members held back, oldest first, each with a reference */
 	struct future *last;
 };
@@ -84,8 +85,9 @@ struct channel {
 	PyObject *turn_args;	/* (self._turn,) */
 	PyObject *settle_args;	/* (self._settle,) */
 	PyObject *loop_keyword; /* {"loop": loop} */
-	PyObject *holder;	/* what the thread's dict says while our loop runs in it, when that is not the loop */
-	unsigned generation;	/* of forks, when attached */
+	PyObject *
+		holder; /* what the thread's dict says while our loop runs in it, when that is not the loop */
+	unsigned generation; /* of forks, when attached */
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
@@ -93,8 +95,8 @@ struct channel {
 	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
-	uint64_t started;     /* copies the native channel has, or has on its done list */
-	uint64_t num_pending; /* futures on the pending list */
+	uint64_t started;	/* copies the native channel has, or has on its done list */
+	uint64_t num_pending;	/* futures on the pending list */
 	struct link pending;
 	struct adma_copy *deferred; /* ended, to be resolved in the next turn; linked by next */
 	struct adma_copy **deferred_end;
@@ -103,7 +105,7 @@ struct channel {
 
 struct buffer {
 	PyObject_HEAD
-	struct buffer *base;	 /* who owns the map: self (not counted), or held; NULL if unattached */
+	struct buffer *base; /* who owns the map: self (not counted), or held; NULL if unattached */
 	struct channel *channel; /* NULL if unattached */
 	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
 	char *addr;
@@ -123,24 +125,26 @@ struct future {
 	struct adma_copy copy;
 	struct link link; /* on the channel's pending list; next is NULL if not */
 	struct channel *channel;
-	struct buffer *src; /* both held, and counted as users of their maps, until the native end */
+	struct buffer
+		*src; /* both held, and counted as users of their maps, until the native end */
 	struct buffer *dst;
 	PyObject *tag;
-	PyObject *error;      /* FAILED: the exception; CANCELLED: the device's error, if there was one */
-	PyObject *message;    /* of the first cancel() */
-	PyObject *callback;   /* first of the callbacks, or a waiter */
-	PyObject *context;    /* the callback's; NULL if it is a waiter */
-	PyObject *callbacks;  /* the others: list of (callback, context) or (waiter,) */
+	PyObject
+		*error; /* FAILED: the exception; CANCELLED: the device's error, if there was one */
+	PyObject *message;   /* of the first cancel() */
+	PyObject *callback;  /* first of the callbacks, or a waiter */
+	PyObject *context;   /* the callback's; NULL if it is a waiter */
+	PyObject *callbacks; /* the others: list of (callback, context) or (waiter,) */
 	PyObject *weakrefs;
-	struct cohort *cohort;	   /* NULL once left */
+	struct cohort *cohort;	  /* NULL once left */
 	struct future *held_next; /* in the cohort */
-	uint8_t state;		   /* enum future_state */
-	uint8_t blocking;	   /* _asyncio_future_blocking */
-	uint8_t reserved : 1;	   /* made by _reserve, not started yet */
-	uint8_t started : 1;	   /* the native channel has the copy */
-	uint8_t asked : 1;	   /* cancel() was called */
-	uint8_t lost : 1;	   /* given up: ended although the engine may still hold it */
-	uint8_t unseen : 1;	   /* an exception that nobody has retrieved */
+	uint8_t state;		  /* enum future_state */
+	uint8_t blocking;	  /* _asyncio_future_blocking */
+	uint8_t reserved : 1;	  /* made by _reserve, not started yet */
+	uint8_t started : 1;	  /* the native channel has the copy */
+	uint8_t asked : 1;	  /* cancel() was called */
+	uint8_t lost : 1;	  /* given up: ended although the engine may still hold it */
+	uint8_t unseen : 1;	  /* an exception that nobody has retrieved */
 };
 
 /* What `await future` runs. */
@@ -322,8 +326,8 @@ wrong_number(const char *name, const char *expected, Py_ssize_t given)
 
 /* The one optional keyword of a call, borrowed; *out is NULL before unless it was given by position. */
 static int
-take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObject *names, const char *keyword,
-	     PyObject **out)
+take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObject *names,
+	     const char *keyword, PyObject **out)
 {
 	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
 
@@ -331,7 +335,8 @@ take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObj
 		PyObject *given = PyTuple_GetItem(names, i);
 
 		if (PyUnicode_CompareWithASCIIString(given, keyword) != 0 || *out != NULL) {
-			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", name, given);
+			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R",
+				     name, given);
 			return -1;
 		}
 		*out = args[num_args + i];
@@ -526,7 +531,8 @@ future_report_unseen(struct future *self)
 	self->unseen = 0;
 	PyErr_Fetch(&type, &value, &traceback);
 	if (!loop_is_closed(self->channel->loop)) {
-		report(self->channel->loop, "CopyFuture exception was never retrieved", self->error);
+		report(self->channel->loop, "CopyFuture exception was never retrieved",
+		       self->error);
 	}
 	PyErr_Restore(type, value, traceback);
 }
@@ -588,14 +594,16 @@ future_run(struct future *self, PyObject *callback, PyObject *context, PyObject 
 		PyObject *args = PyTuple_Pack(2, callback, (PyObject *)self);
 		PyObject *keywords = PyDict_New();
 
-		if (args != NULL && keywords != NULL && PyDict_SetItem(keywords, name_context, context) == 0) {
+		if (args != NULL && keywords != NULL &&
+		    PyDict_SetItem(keywords, name_context, context) == 0) {
 			answer = PyObject_Call(self->channel->call_soon, args, keywords);
 		}
 		Py_XDECREF(args);
 		Py_XDECREF(keywords);
 	}
 	if (answer == NULL) {
-		absorb_error(self->channel, "aiodocadma could not schedule a callback of a copy", fatal);
+		absorb_error(self->channel, "aiodocadma could not schedule a callback of a copy",
+			     fatal);
 		return;
 	}
 	Py_DECREF(answer);
@@ -628,7 +636,8 @@ future_end(struct future *self, enum future_state state, PyObject **fatal)
 			PyObject *entry = PyList_GetItem(callbacks, i);
 
 			future_run(self, PyTuple_GetItem(entry, 0),
-				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL, fatal);
+				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL,
+				   fatal);
 		}
 		Py_DECREF(callbacks);
 	}
@@ -661,10 +670,10 @@ cohort_release(struct cohort *cohort, PyObject **fatal)
 static PyObject *
 future_failure(struct future *self, PyObject **fatal)
 {
-	PyObject *error = PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
-					      (int)self->copy.code, (int)self->copy.phase,
-					      self->copy.flushed ? Py_True : Py_False,
-					      self->copy.abandoned ? Py_True : Py_False);
+	PyObject *error = PyObject_CallMethod(
+		(PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
+		(int)self->copy.code, (int)self->copy.phase,
+		self->copy.flushed ? Py_True : Py_False, self->copy.abandoned ? Py_True : Py_False);
 
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
 		PyErr_Format(PyExc_TypeError, "_failure() gave %R, which is no exception", error);
@@ -937,7 +946,8 @@ future_cancelled_error(struct future *self)
 	} else {
 		error = PyObject_CallNoArgs(cancelled_error);
 	}
-	if (error != NULL && self->error != NULL && self->error != error && PyExceptionInstance_Check(error)) {
+	if (error != NULL && self->error != NULL && self->error != error &&
+	    PyExceptionInstance_Check(error)) {
 		PyException_SetContext(error, Py_NewRef(self->error));
 	}
 	return error;
@@ -976,20 +986,20 @@ future_outcome(struct future *self)
 }
 
 PyDoc_STRVAR(future_result_doc,
-"result($self, /)\n"
-"--\n"
-"\n"
-"The number of bytes copied, if the copy has ended well.\n"
-"\n"
-"Returns:\n"
-"    The length of the source.\n"
-"\n"
-"Raises:\n"
-"    asyncio.InvalidStateError: If the copy has not ended.\n"
-"    asyncio.CancelledError: If it was cancelled.\n"
-"    DocaError: If DOCA refused or failed it; or whichever exception() gives.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "result($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The number of bytes copied, if the copy has ended well.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    The length of the source.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    asyncio.InvalidStateError: If the copy has not ended.\n"
+	     "    asyncio.CancelledError: If it was cancelled.\n"
+	     "    DocaError: If DOCA refused or failed it; or whichever exception() gives.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_result(PyObject *self, PyObject *unused)
@@ -998,20 +1008,19 @@ future_result(PyObject *self, PyObject *unused)
 	return future_outcome((struct future *)self);
 }
 
-PyDoc_STRVAR(future_exception_doc,
-"exception($self, /)\n"
-"--\n"
-"\n"
-"Why the copy failed.\n"
-"\n"
-"Returns:\n"
-"    The exception, or None if the copy ended well.\n"
-"\n"
-"Raises:\n"
-"    asyncio.InvalidStateError: If the copy has not ended.\n"
-"    asyncio.CancelledError: If it was cancelled.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_exception_doc, "exception($self, /)\n"
+				   "--\n"
+				   "\n"
+				   "Why the copy failed.\n"
+				   "\n"
+				   "Returns:\n"
+				   "    The exception, or None if the copy ended well.\n"
+				   "\n"
+				   "Raises:\n"
+				   "    asyncio.InvalidStateError: If the copy has not ended.\n"
+				   "    asyncio.CancelledError: If it was cancelled.\n"
+				   "\n"
+				   "Source: asyncio.Future.\n");
 
 static PyObject *
 future_exception(PyObject *object, PyObject *unused)
@@ -1035,15 +1044,15 @@ future_exception(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_done_doc,
-"done($self, /)\n"
-"--\n"
-"\n"
-"Whether the copy has ended, in whichever way.\n"
-"\n"
-"Returns:\n"
-"    True if the engine has let go of both sides and the outcome is known.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "done($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether the copy has ended, in whichever way.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    True if the engine has let go of both sides and the outcome is known.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_done(PyObject *self, PyObject *unused)
@@ -1053,15 +1062,15 @@ future_done(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_cancelled_doc,
-"cancelled($self, /)\n"
-"--\n"
-"\n"
-"Whether the copy has ended as cancelled.\n"
-"\n"
-"Returns:\n"
-"    False also while a cancelled copy waits for the engine to let go.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "cancelled($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether the copy has ended as cancelled.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False also while a cancelled copy waits for the engine to let go.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_cancelled(PyObject *self, PyObject *unused)
@@ -1070,16 +1079,15 @@ future_cancelled(PyObject *self, PyObject *unused)
 	return PyBool_FromLong(((struct future *)self)->state == FUTURE_CANCELLED);
 }
 
-PyDoc_STRVAR(future_get_loop_doc,
-"get_loop($self, /)\n"
-"--\n"
-"\n"
-"The event loop the copy belongs to.\n"
-"\n"
-"Returns:\n"
-"    The loop that opened the DMA.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_get_loop_doc, "get_loop($self, /)\n"
+				  "--\n"
+				  "\n"
+				  "The event loop the copy belongs to.\n"
+				  "\n"
+				  "Returns:\n"
+				  "    The loop that opened the DMA.\n"
+				  "\n"
+				  "Source: asyncio.Future.\n");
 
 static PyObject *
 future_get_loop(PyObject *self, PyObject *unused)
@@ -1089,25 +1097,28 @@ future_get_loop(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_cancel_doc,
-"cancel($self, /, msg=None)\n"
-"--\n"
-"\n"
-"Ask for the copy to end early.\n"
-"\n"
-"DOCA cannot recall what it has: those segments run to their end, the others are dropped, and only then the\n"
-"future is done, as cancelled, whatever became of them. Copies cancelled in one turn of the loop end together.\n"
-"\n"
-"Args:\n"
-"    msg: Message of the CancelledError; the first call's is kept.\n"
-"\n"
-"Returns:\n"
-"    False if the copy has ended; True if it will end as cancelled, also when asked again.\n"
-"\n"
-"Raises:\n"
-"    UsageError: In a forked child.\n"
-"\n"
-"Cancellation: This is it.\n"
-"Source: asyncio.Future; doca_pe_progress (a submitted task has no cancel).\n");
+	     "cancel($self, /, msg=None)\n"
+	     "--\n"
+	     "\n"
+	     "Ask for the copy to end early.\n"
+	     "\n"
+	     "DOCA cannot recall what it has: those segments run to their end, the others are "
+	     "dropped, and only then the\n"
+	     "future is done, as cancelled, whatever became of them. Copies cancelled in one turn "
+	     "of the loop end together.\n"
+	     "\n"
+	     "Args:\n"
+	     "    msg: Message of the CancelledError; the first call's is kept.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if the copy has ended; True if it will end as cancelled, also when asked "
+	     "again.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    UsageError: In a forked child.\n"
+	     "\n"
+	     "Cancellation: This is it.\n"
+	     "Source: asyncio.Future; doca_pe_progress (a submitted task has no cancel).\n");
 
 static PyObject *
 future_cancel(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
@@ -1182,20 +1193,22 @@ future_forget(struct future *self, PyObject *waiter)
 	}
 }
 
-PyDoc_STRVAR(future_add_done_callback_doc,
-"add_done_callback($self, fn, /, *, context=None)\n"
-"--\n"
-"\n"
-"Have fn(future) called by the loop when the copy has ended.\n"
-"\n"
-"Args:\n"
-"    fn: Called with the future, in the loop's next turn if the copy has ended already.\n"
-"    context: The contextvars.Context to run it in; a copy of the current one if None.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(
+	future_add_done_callback_doc,
+	"add_done_callback($self, fn, /, *, context=None)\n"
+	"--\n"
+	"\n"
+	"Have fn(future) called by the loop when the copy has ended.\n"
+	"\n"
+	"Args:\n"
+	"    fn: Called with the future, in the loop's next turn if the copy has ended already.\n"
+	"    context: The contextvars.Context to run it in; a copy of the current one if None.\n"
+	"\n"
+	"Source: asyncio.Future.\n");
 
 static PyObject *
-future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
+future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num_args,
+			 PyObject *names)
 {
 	struct future *self = (struct future *)object;
 	PyObject *context = NULL;
@@ -1241,19 +1254,18 @@ future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(future_remove_done_callback_doc,
-"remove_done_callback($self, fn, /)\n"
-"--\n"
-"\n"
-"Take back every add_done_callback(fn).\n"
-"\n"
-"Args:\n"
-"    fn: Compared by ==.\n"
-"\n"
-"Returns:\n"
-"    How many were removed.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_remove_done_callback_doc, "remove_done_callback($self, fn, /)\n"
+					      "--\n"
+					      "\n"
+					      "Take back every add_done_callback(fn).\n"
+					      "\n"
+					      "Args:\n"
+					      "    fn: Compared by ==.\n"
+					      "\n"
+					      "Returns:\n"
+					      "    How many were removed.\n"
+					      "\n"
+					      "Source: asyncio.Future.\n");
 
 static PyObject *
 future_remove_done_callback(PyObject *object, PyObject *fn)
@@ -1301,10 +1313,10 @@ future_remove_done_callback(PyObject *object, PyObject *fn)
 }
 
 PyDoc_STRVAR(future_make_cancelled_error_doc,
-"_make_cancelled_error($self, /)\n"
-"--\n"
-"\n"
-"The CancelledError to raise; asyncio.gather() asks for it.\n");
+	     "_make_cancelled_error($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The CancelledError to raise; asyncio.gather() asks for it.\n");
 
 static PyObject *
 future_make_cancelled_error(PyObject *self, PyObject *unused)
@@ -1382,7 +1394,8 @@ future_get_bytes_done(PyObject *object, void *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
-	return PyLong_FromUnsignedLongLong(self->state == FUTURE_RESULT ? self->copy.length : self->copy.completed);
+	return PyLong_FromUnsignedLongLong(self->state == FUTURE_RESULT ? self->copy.length
+									: self->copy.completed);
 }
 
 static PyObject *
@@ -1406,7 +1419,8 @@ future_repr(PyObject *object)
 	switch ((enum future_state)self->state) {
 	case FUTURE_PENDING:
 		text = PyUnicode_FromFormat("%s %llu bytes, %u segments in flight",
-					    self->asked ? "cancelling" : "pending", length, segments);
+					    self->asked ? "cancelling" : "pending", length,
+					    segments);
 		break;
 	case FUTURE_RESULT:
 		text = PyUnicode_FromFormat("finished %llu bytes", length);
@@ -1453,14 +1467,16 @@ future_await(PyObject *object)
 	return (PyObject *)it;
 }
 
-PyDoc_STRVAR(future_doc,
-"A copy under way; awaiting it gives the number of bytes copied.\n"
-"\n"
-"It has started when you get it; awaiting is separate, by any number of tasks. It is an asyncio future in all but\n"
-"its base class: gather, wait, as_completed, shield, timeout and TaskGroup take it. Only DMA makes it.\n"
-"\n"
-"Cancellation: A cancelled await cancels the copy, waits for the device to let go of both sides, then raises.\n"
-"Source: aiodocadma; asyncio.Future.\n");
+PyDoc_STRVAR(future_doc, "A copy under way; awaiting it gives the number of bytes copied.\n"
+			 "\n"
+			 "It has started when you get it; awaiting is separate, by any number of "
+			 "tasks. It is an asyncio future in all but\n"
+			 "its base class: gather, wait, as_completed, shield, timeout and "
+			 "TaskGroup take it. Only DMA makes it.\n"
+			 "\n"
+			 "Cancellation: A cancelled await cancels the copy, waits for the device "
+			 "to let go of both sides, then raises.\n"
+			 "Source: aiodocadma; asyncio.Future.\n");
 
 static PyMethodDef future_methods[] = {
 	{"result", future_result, METH_NOARGS, future_result_doc},
@@ -1471,21 +1487,22 @@ static PyMethodDef future_methods[] = {
 	{"cancel", METHOD(future_cancel), METH_FASTCALL | METH_KEYWORDS, future_cancel_doc},
 	{"add_done_callback", METHOD(future_add_done_callback), METH_FASTCALL | METH_KEYWORDS,
 	 future_add_done_callback_doc},
-	{"remove_done_callback", future_remove_done_callback, METH_O, future_remove_done_callback_doc},
-	{"_make_cancelled_error", future_make_cancelled_error, METH_NOARGS, future_make_cancelled_error_doc},
+	{"remove_done_callback", future_remove_done_callback, METH_O,
+	 future_remove_done_callback_doc},
+	{"_make_cancelled_error", future_make_cancelled_error, METH_NOARGS,
+	 future_make_cancelled_error_doc},
 	{"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, PyDoc_STR("See PEP 585.")},
 	{NULL, NULL, 0, NULL},
 };
 
 PyDoc_STRVAR(future_bytes_done_doc,
-"Bytes the device has written so far; not necessarily from the start on.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "Bytes the device has written so far; not necessarily from the start on.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
-PyDoc_STRVAR(future_tag_doc,
-"What the caller gave as tag, or None.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(future_tag_doc, "What the caller gave as tag, or None.\n"
+			     "\n"
+			     "Source: aiodocadma.\n");
 
 static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
@@ -1502,18 +1519,12 @@ static PyMemberDef future_members[] = {
 };
 
 static PyType_Slot future_slots[] = {
-	{Py_tp_doc, (void *)future_doc},
-	{Py_tp_dealloc, future_dealloc},
-	{Py_tp_finalize, future_finalize},
-	{Py_tp_traverse, future_traverse},
-	{Py_tp_clear, future_clear},
-	{Py_tp_repr, future_repr},
-	{Py_tp_iter, future_await},
-	{Py_am_await, future_await},
-	{Py_tp_methods, future_methods},
-	{Py_tp_getset, future_getset},
-	{Py_tp_members, future_members},
-	{0, NULL},
+	{Py_tp_doc, (void *)future_doc},   {Py_tp_dealloc, future_dealloc},
+	{Py_tp_finalize, future_finalize}, {Py_tp_traverse, future_traverse},
+	{Py_tp_clear, future_clear},	   {Py_tp_repr, future_repr},
+	{Py_tp_iter, future_await},	   {Py_am_await, future_await},
+	{Py_tp_methods, future_methods},   {Py_tp_getset, future_getset},
+	{Py_tp_members, future_members},   {0, NULL},
 };
 
 static PyType_Spec future_spec = {
@@ -1586,7 +1597,8 @@ awaiting_shield(struct awaiting *self)
 	}
 	class = PyObject_GetAttrString(anyio, "CancelScope");
 	keywords = Py_BuildValue("{s:O}", "shield", Py_True);
-	scope = class != NULL && keywords != NULL ? PyObject_Call(class, empty_tuple, keywords) : NULL;
+	scope = class != NULL && keywords != NULL ? PyObject_Call(class, empty_tuple, keywords)
+						  : NULL;
 	answer = scope != NULL ? PyObject_CallMethod(scope, "__enter__", NULL) : NULL;
 	if (answer == NULL) {
 		/* Not a task that anyio knows, or anyio half imported: then nothing of it cancels us either. */
@@ -1657,12 +1669,14 @@ static PySendResult
 awaiting_suspend(struct awaiting *self, PyObject **result)
 {
 	struct future *future = self->future;
-	PyObject *waiter = PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
+	PyObject *waiter =
+		PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
 
 	if (waiter == NULL) {
 		return PYGEN_ERROR;
 	}
-	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 || future_add(future, waiter, NULL) < 0) {
+	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 ||
+	    future_add(future, waiter, NULL) < 0) {
 		Py_DECREF(waiter);
 		return PYGEN_ERROR;
 	}
@@ -1769,11 +1783,10 @@ awaiting_next(PyObject *object)
 	return NULL;
 }
 
-PyDoc_STRVAR(awaiting_send_doc,
-"send($self, value, /)\n"
-"--\n"
-"\n"
-"Resume; the value is ignored.\n");
+PyDoc_STRVAR(awaiting_send_doc, "send($self, value, /)\n"
+				"--\n"
+				"\n"
+				"Resume; the value is ignored.\n");
 
 static PyObject *
 awaiting_send_method(PyObject *self, PyObject *value)
@@ -1793,7 +1806,8 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 
 	if (PyExceptionInstance_Check(type)) {
 		if (value != NULL) {
-			PyErr_SetString(PyExc_TypeError, "instance exception may not have a separate value");
+			PyErr_SetString(PyExc_TypeError,
+					"instance exception may not have a separate value");
 			return NULL;
 		}
 		error = Py_NewRef(type);
@@ -1809,11 +1823,13 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
-		PyErr_Format(PyExc_TypeError, "calling %R gave %R, which is no exception", type, error);
+		PyErr_Format(PyExc_TypeError, "calling %R gave %R, which is no exception", type,
+			     error);
 		Py_CLEAR(error);
 	}
 	if (error != NULL && traceback != NULL && PyException_SetTraceback(error, traceback) < 0) {
-		PyErr_SetString(PyExc_TypeError, "throw() third argument must be a traceback object");
+		PyErr_SetString(PyExc_TypeError,
+				"throw() third argument must be a traceback object");
 		Py_CLEAR(error);
 	}
 	return error;
@@ -1834,11 +1850,11 @@ message_of(PyObject *error)
 	return message;
 }
 
-PyDoc_STRVAR(awaiting_throw_doc,
-"throw($self, value, /, *args)\n"
-"--\n"
-"\n"
-"Throw into the await: a CancelledError cancels the copy and is raised when it has ended, anything else at once.\n");
+PyDoc_STRVAR(awaiting_throw_doc, "throw($self, value, /, *args)\n"
+				 "--\n"
+				 "\n"
+				 "Throw into the await: a CancelledError cancels the copy and is "
+				 "raised when it has ended, anything else at once.\n");
 
 static PyObject *
 awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -1855,7 +1871,8 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (error == NULL) {
 		return NULL;
 	}
-	if (future == NULL || is_forked(future->channel) || !PyErr_GivenExceptionMatches(error, cancelled_error)) {
+	if (future == NULL || is_forked(future->channel) ||
+	    !PyErr_GivenExceptionMatches(error, cancelled_error)) {
 		awaiting_abort(self);
 		raise_error(error);
 		return NULL;
@@ -1874,11 +1891,10 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return awaiting_next(object);
 }
 
-PyDoc_STRVAR(awaiting_close_doc,
-"close($self, /)\n"
-"--\n"
-"\n"
-"Stop waiting; a copy still under way is cancelled.\n");
+PyDoc_STRVAR(awaiting_close_doc, "close($self, /)\n"
+				 "--\n"
+				 "\n"
+				 "Stop waiting; a copy still under way is cancelled.\n");
 
 static PyObject *
 awaiting_close(PyObject *object, PyObject *unused)
@@ -1904,14 +1920,10 @@ static PyMethodDef awaiting_methods[] = {
 };
 
 static PyType_Slot awaiting_slots[] = {
-	{Py_tp_dealloc, awaiting_dealloc},
-	{Py_tp_traverse, awaiting_traverse},
-	{Py_tp_clear, awaiting_clear},
-	{Py_tp_iter, PyObject_SelfIter},
-	{Py_tp_iternext, awaiting_next},
-	{Py_am_send, awaiting_send},
-	{Py_tp_methods, awaiting_methods},
-	{0, NULL},
+	{Py_tp_dealloc, awaiting_dealloc}, {Py_tp_traverse, awaiting_traverse},
+	{Py_tp_clear, awaiting_clear},	   {Py_tp_iter, PyObject_SelfIter},
+	{Py_tp_iternext, awaiting_next},   {Py_am_send, awaiting_send},
+	{Py_tp_methods, awaiting_methods}, {0, NULL},
 };
 
 static PyType_Spec awaiting_spec = {
@@ -1973,7 +1985,8 @@ buffer_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 	(void)args;
 	(void)keywords;
 	if (type == buffer_type) {
-		PyErr_SetString(PyExc_TypeError, "cannot create 'Buffer' instances: slice a MemoryMap");
+		PyErr_SetString(PyExc_TypeError,
+				"cannot create 'Buffer' instances: slice a MemoryMap");
 		return NULL;
 	}
 	alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -2027,7 +2040,8 @@ buffer_subscript(PyObject *object, PyObject *key)
 	Py_ssize_t start, stop, step, length;
 
 	if (!PySlice_Check(key)) {
-		PyErr_Format(PyExc_TypeError, "a Buffer is cut by a slice, not by %R: buffer[start:stop]",
+		PyErr_Format(PyExc_TypeError,
+			     "a Buffer is cut by a slice, not by %R: buffer[start:stop]",
 			     (PyObject *)Py_TYPE(key));
 		return NULL;
 	}
@@ -2035,7 +2049,8 @@ buffer_subscript(PyObject *object, PyObject *key)
 		return NULL;
 	}
 	if (step != 1) {
-		PyErr_SetString(PyExc_ValueError, "a Buffer is contiguous: the step of a slice must be 1");
+		PyErr_SetString(PyExc_ValueError,
+				"a Buffer is contiguous: the step of a slice must be 1");
 		return NULL;
 	}
 	if (self->base == NULL) {
@@ -2064,12 +2079,14 @@ buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
 
 	if (buffer_is_closed(self) || is_forked(self->channel)) {
 		view->obj = NULL;
-		PyErr_SetString(PyExc_BufferError, buffer_is_closed(self) ? "the memory map is closed" :
-				"the memory map belongs to the parent of this process");
+		PyErr_SetString(PyExc_BufferError,
+				buffer_is_closed(self)
+					? "the memory map is closed"
+					: "the memory map belongs to the parent of this process");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length, !buffer_is_writable(self), flags) <
-	    0) {
+	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length,
+			      !buffer_is_writable(self), flags) < 0) {
 		return -1;
 	}
 	self->base->map->views++;
@@ -2092,10 +2109,11 @@ buffer_repr(PyObject *object)
 {
 	struct buffer *self = (struct buffer *)object;
 
-	return PyUnicode_FromFormat("<Buffer %llu bytes at %zd%s%s>", (unsigned long long)self->length,
-				    (Py_ssize_t)(self->base != NULL ? self->addr - self->base->addr : 0),
-				    buffer_is_writable(self) ? "" : " readonly",
-				    buffer_is_closed(self) ? " closed" : "");
+	return PyUnicode_FromFormat(
+		"<Buffer %llu bytes at %zd%s%s>", (unsigned long long)self->length,
+		(Py_ssize_t)(self->base != NULL ? self->addr - self->base->addr : 0),
+		buffer_is_writable(self) ? "" : " readonly",
+		buffer_is_closed(self) ? " closed" : "");
 }
 
 static PyObject *
@@ -2153,18 +2171,19 @@ buffer_get_views(PyObject *self, void *unused)
 	return PyLong_FromUnsignedLong(map != NULL ? map->views : 0);
 }
 
-PyDoc_STRVAR(buffer_attach_doc,
-"_attach($self, map_address, channel, keep, /)\n"
-"--\n"
-"\n"
-"Become the owner of a struct adma_mmap; once.\n"
-"\n"
-"Args:\n"
-"    map_address: Of a registered map that was made for the channel.\n"
-"    channel: The Channel it was made for.\n"
-"    keep: An object to hold until the map is closed, for the memory's sake; or None.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(
+	buffer_attach_doc,
+	"_attach($self, map_address, channel, keep, /)\n"
+	"--\n"
+	"\n"
+	"Become the owner of a struct adma_mmap; once.\n"
+	"\n"
+	"Args:\n"
+	"    map_address: Of a registered map that was made for the channel.\n"
+	"    channel: The Channel it was made for.\n"
+	"    keep: An object to hold until the map is closed, for the memory's sake; or None.\n"
+	"\n"
+	"Source: aiodocadma.\n");
 
 static PyObject *
 buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2201,15 +2220,16 @@ buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 }
 
 PyDoc_STRVAR(buffer_close_doc,
-"_close($self, /)\n"
-"--\n"
-"\n"
-"Refuse further use of the map and hand it back to its channel, unless it is in use.\n"
-"\n"
-"Returns:\n"
-"    False if started copies or exported views still need the map, which then stays open; else True.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_close($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Refuse further use of the map and hand it back to its channel, unless it is in use.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if started copies or exported views still need the map, which then stays "
+	     "open; else True.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 buffer_close(PyObject *object, PyObject *unused)
@@ -2219,7 +2239,8 @@ buffer_close(PyObject *object, PyObject *unused)
 
 	(void)unused;
 	if (self->base != NULL && self->base != self) {
-		PyErr_SetString(PyExc_TypeError, "a slice cannot be closed, only the map it was cut from");
+		PyErr_SetString(PyExc_TypeError,
+				"a slice cannot be closed, only the map it was cut from");
 		return NULL;
 	}
 	if (self->map == NULL) {
@@ -2238,13 +2259,13 @@ buffer_close(PyObject *object, PyObject *unused)
 	Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(buffer_doc,
-"A range of registered memory: what copies read and write.\n"
-"\n"
-"Cut from a MemoryMap, or from another Buffer, by a slice; nothing is copied and the slice keeps the map alive.\n"
-"memoryview(buffer) sees the bytes.\n"
-"\n"
-"Source: aiodocadma; doca_buf, doca_mmap.\n");
+PyDoc_STRVAR(buffer_doc, "A range of registered memory: what copies read and write.\n"
+			 "\n"
+			 "Cut from a MemoryMap, or from another Buffer, by a slice; nothing is "
+			 "copied and the slice keeps the map alive.\n"
+			 "memoryview(buffer) sees the bytes.\n"
+			 "\n"
+			 "Source: aiodocadma; doca_buf, doca_mmap.\n");
 
 static PyMethodDef buffer_methods[] = {
 	{"_attach", METHOD(buffer_attach), METH_FASTCALL, buffer_attach_doc},
@@ -2252,33 +2273,32 @@ static PyMethodDef buffer_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(buffer_nbytes_doc,
-"Length in bytes.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_nbytes_doc, "Length in bytes.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
-PyDoc_STRVAR(buffer_offset_doc,
-"Bytes from the start of the map.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_offset_doc, "Bytes from the start of the map.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 PyDoc_STRVAR(buffer_readonly_doc,
-"Whether the device may not write it: it cannot be a destination.\n"
-"\n"
-"Source: doca_mmap_set_permissions.\n");
+	     "Whether the device may not write it: it cannot be a destination.\n"
+	     "\n"
+	     "Source: doca_mmap_set_permissions.\n");
 
-PyDoc_STRVAR(buffer_closed_doc,
-"Whether the map was closed: no copy can name it.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed: no copy can name it.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 static PyGetSetDef buffer_getset[] = {
 	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
 	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
 	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
 	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
-	{"_map_address", buffer_get_map_address, NULL, PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
-	{"_users", buffer_get_users, NULL, PyDoc_STR("Started copies that name the map and have not ended."), NULL},
+	{"_map_address", buffer_get_map_address, NULL,
+	 PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
+	{"_users", buffer_get_users, NULL,
+	 PyDoc_STR("Started copies that name the map and have not ended."), NULL},
 	{"_views", buffer_get_views, NULL, PyDoc_STR("Exported views onto the map."), NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -2353,7 +2373,8 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 	}
 	if (src->length > dst->length) {
 		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "sKK", "bounds",
-					    (unsigned long long)src->length, (unsigned long long)dst->length));
+					    (unsigned long long)src->length,
+					    (unsigned long long)dst->length));
 		return -1;
 	}
 	if ((dst->base->map->access & DST_WRITABLE) == 0) {
@@ -2371,7 +2392,8 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 static inline void
 future_init_copy(struct future *self, struct buffer *src, struct buffer *dst)
 {
-	adma_copy_init(&self->copy, src->base->map, src->addr, dst->base->map, dst->addr, src->length);
+	adma_copy_init(&self->copy, src->base->map, src->addr, dst->base->map, dst->addr,
+		       src->length);
 }
 
 /* Pin both sides until the native end. */
@@ -2416,19 +2438,18 @@ channel_finish_empty(struct channel *self, struct future *future)
 	return (PyObject *)future;
 }
 
-PyDoc_STRVAR(channel_empty_doc,
-"_empty($self, tag, /)\n"
-"--\n"
-"\n"
-"The future of a copy of zero bytes, which needs no engine.\n"
-"\n"
-"Args:\n"
-"    tag: As for copy().\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture of 0.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_empty_doc, "_empty($self, tag, /)\n"
+				"--\n"
+				"\n"
+				"The future of a copy of zero bytes, which needs no engine.\n"
+				"\n"
+				"Args:\n"
+				"    tag: As for copy().\n"
+				"\n"
+				"Returns:\n"
+				"    A CopyFuture of 0.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 static PyObject *
 channel_empty(PyObject *object, PyObject *tag)
@@ -2444,36 +2465,43 @@ channel_empty(PyObject *object, PyObject *tag)
 }
 
 PyDoc_STRVAR(channel_copy_doc,
-"copy($self, /, src, dst, *, tag=None)\n"
-"--\n"
-"\n"
-"Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
-"\n"
-"The copy has started when this returns; awaiting is separate. A copy that the engine finishes at once comes back as\n"
-"a future that is done. Copies in flight together have no order among them.\n"
-"\n"
-"Args:\n"
-"    src: Bytes to read, any length; longer than the device limit is split. Must not change until the future ends.\n"
-"        A MemoryMap, a Buffer, a list of them, or any C-contiguous object with the buffer protocol.\n"
-"    dst: Where to write; at least as long as src, not overlapping it, writable by the device.\n"
-"    tag: Any object, to know the copy again by in errors and events.\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture of the number of bytes copied, always the length of src.\n"
-"\n"
-"Raises:\n"
-"    ClosedError: If the DMA or the map of a side was closed.\n"
-"    WrongLoopError: If called from another loop or thread than the DMA's.\n"
-"    UsageError: In a forked child, or if a side belongs to another DMA.\n"
-"    BoundsError: If dst is too short.\n"
-"    AccessError: If dst is read-only.\n"
-"    OverlapError: If src and dst overlap.\n"
-"    QueueFullError: If max_waiting copies wait already.\n"
-"    TypeError: If a side is nothing that can be copied.\n"
-"    DocaError: From the future: DOCA refused or failed the task; the subclass tells the code.\n"
-"\n"
-"Cancellation: An await that is cancelled waits for the device to let go of both sides, then raises.\n"
-"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
+	     "copy($self, /, src, dst, *, tag=None)\n"
+	     "--\n"
+	     "\n"
+	     "Start copying src into the start of dst; the future resolves when the engine has let "
+	     "go of both.\n"
+	     "\n"
+	     "The copy has started when this returns; awaiting is separate. A copy that the engine "
+	     "finishes at once comes back as\n"
+	     "a future that is done. Copies in flight together have no order among them.\n"
+	     "\n"
+	     "Args:\n"
+	     "    src: Bytes to read, any length; longer than the device limit is split. Must not "
+	     "change until the future ends.\n"
+	     "        A MemoryMap, a Buffer, a list of them, or any C-contiguous object with the "
+	     "buffer protocol.\n"
+	     "    dst: Where to write; at least as long as src, not overlapping it, writable by "
+	     "the device.\n"
+	     "    tag: Any object, to know the copy again by in errors and events.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A CopyFuture of the number of bytes copied, always the length of src.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    ClosedError: If the DMA or the map of a side was closed.\n"
+	     "    WrongLoopError: If called from another loop or thread than the DMA's.\n"
+	     "    UsageError: In a forked child, or if a side belongs to another DMA.\n"
+	     "    BoundsError: If dst is too short.\n"
+	     "    AccessError: If dst is read-only.\n"
+	     "    OverlapError: If src and dst overlap.\n"
+	     "    QueueFullError: If max_waiting copies wait already.\n"
+	     "    TypeError: If a side is nothing that can be copied.\n"
+	     "    DocaError: From the future: DOCA refused or failed the task; the subclass tells "
+	     "the code.\n"
+	     "\n"
+	     "Cancellation: An await that is cancelled waits for the device to let go of both "
+	     "sides, then raises.\n"
+	     "Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
 
 /* The arguments of copy(), in any form but two positional ones; borrowed, and NULL for an absent tag. */
 static int
@@ -2495,11 +2523,13 @@ copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyOb
 		for (k = 0; k < 3 && PyUnicode_CompareWithASCIIString(name, known[k]) != 0; k++) {
 		}
 		if (k == 3) {
-			PyErr_Format(PyExc_TypeError, "copy() got an unexpected keyword argument %R", name);
+			PyErr_Format(PyExc_TypeError,
+				     "copy() got an unexpected keyword argument %R", name);
 			return -1;
 		}
 		if (out[k] != NULL) {
-			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R", name);
+			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R",
+				     name);
 			return -1;
 		}
 		out[k] = args[num_args + i];
@@ -2531,7 +2561,8 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 		args = given;
 		tag = given[2] != Py_None ? given[2] : NULL;
 	}
-	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
+	if (!PyObject_TypeCheck(args[0], buffer_type) ||
+	    !PyObject_TypeCheck(args[1], buffer_type)) {
 		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
 					   tag != NULL ? tag : Py_None);
 	}
@@ -2639,15 +2670,15 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 }
 
 PyDoc_STRVAR(channel_turn_doc,
-"_turn($self, /)\n"
-"--\n"
-"\n"
-"One turn of the channel; the loop calls it when asked by call_soon.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: doca_pe_progress, doca_pe_request_notification.\n");
+	     "_turn($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "One turn of the channel; the loop calls it when asked by call_soon.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: doca_pe_progress, doca_pe_request_notification.\n");
 
 static PyObject *
 channel_turn(PyObject *object, PyObject *unused)
@@ -2660,15 +2691,15 @@ channel_turn(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_readable_doc,
-"_readable($self, /)\n"
-"--\n"
-"\n"
-"The loop's reader of the progress engine's notification fd.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: doca_pe_clear_notification, doca_pe_progress.\n");
+	     "_readable($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The loop's reader of the progress engine's notification fd.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: doca_pe_clear_notification, doca_pe_progress.\n");
 
 static PyObject *
 channel_readable(PyObject *object, PyObject *unused)
@@ -2690,12 +2721,12 @@ channel_close_cohort(struct channel *self, PyObject **fatal)
 }
 
 PyDoc_STRVAR(channel_settle_doc,
-"_settle($self, /)\n"
-"--\n"
-"\n"
-"The turn of the loop in which copies were cancelled is over; the loop calls it.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_settle($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The turn of the loop in which copies were cancelled is over; the loop calls it.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_settle(PyObject *object, PyObject *unused)
@@ -2708,16 +2739,16 @@ channel_settle(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_attach_doc,
-"_attach($self, channel_address, loop, /)\n"
-"--\n"
-"\n"
-"Take over a struct adma_channel for the given loop; once.\n"
-"\n"
-"Args:\n"
-"    channel_address: Of an open channel; it is not freed by this object.\n"
-"    loop: The event loop it belongs to from now on.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_attach($self, channel_address, loop, /)\n"
+	     "--\n"
+	     "\n"
+	     "Take over a struct adma_channel for the given loop; once.\n"
+	     "\n"
+	     "Args:\n"
+	     "    channel_address: Of an open channel; it is not freed by this object.\n"
+	     "    loop: The event loop it belongs to from now on.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2776,17 +2807,18 @@ failed:
 }
 
 PyDoc_STRVAR(channel_detach_doc,
-"_detach($self, /)\n"
-"--\n"
-"\n"
-"Resolve what has ended and forget the struct adma_channel, which was closed or is leaked. Idempotent.\n"
-"\n"
-"A copy that has not ended keeps its memory pinned for ever.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_detach($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Resolve what has ended and forget the struct adma_channel, which was closed or is "
+	     "leaked. Idempotent.\n"
+	     "\n"
+	     "A copy that has not ended keeps its memory pinned for ever.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_detach(PyObject *object, PyObject *unused)
@@ -2814,23 +2846,24 @@ channel_detach(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_reserve_doc,
-"_reserve($self, length, tag, /)\n"
-"--\n"
-"\n"
-"A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
-"\n"
-"Args:\n"
-"    length: Bytes it will copy.\n"
-"    tag: As in copy().\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
-"\n"
-"Raises:\n"
-"    ClosedError, WrongLoopError, UsageError: As in copy().\n"
-"\n"
-"Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or _fail().\n"
-"Source: aiodocadma.\n");
+	     "_reserve($self, length, tag, /)\n"
+	     "--\n"
+	     "\n"
+	     "A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
+	     "\n"
+	     "Args:\n"
+	     "    length: Bytes it will copy.\n"
+	     "    tag: As in copy().\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    ClosedError, WrongLoopError, UsageError: As in copy().\n"
+	     "\n"
+	     "Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or "
+	     "_fail().\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2866,11 +2899,13 @@ reserved_argument(struct channel *self, PyObject *object)
 	struct future *future = (struct future *)object;
 
 	if (Py_TYPE(object) != future_type) {
-		PyErr_Format(PyExc_TypeError, "a CopyFuture is needed, not %R", (PyObject *)Py_TYPE(object));
+		PyErr_Format(PyExc_TypeError, "a CopyFuture is needed, not %R",
+			     (PyObject *)Py_TYPE(object));
 		return NULL;
 	}
 	if (future->channel != self || !future->reserved) {
-		PyErr_SetString(PyExc_RuntimeError, "the future is not a reserved one of this channel");
+		PyErr_SetString(PyExc_RuntimeError,
+				"the future is not a reserved one of this channel");
 		return NULL;
 	}
 	return future;
@@ -2893,22 +2928,23 @@ channel_conclude_reserved(struct channel *self, struct future *future)
 	return none_unless(fatal);
 }
 
-PyDoc_STRVAR(channel_start_doc,
-"_start($self, future, src, dst, /)\n"
-"--\n"
-"\n"
-"Start the copy of a reserved future. If it was cancelled meanwhile it ends so, and DOCA never sees it.\n"
-"\n"
-"Args:\n"
-"    future: From _reserve().\n"
-"    src: Buffer to read.\n"
-"    dst: Buffer to write.\n"
-"\n"
-"Raises:\n"
-"    ClosedError, WrongLoopError, UsageError, BoundsError, AccessError, OverlapError: As in copy(); the future is\n"
-"        still reserved then.\n"
-"\n"
-"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
+PyDoc_STRVAR(channel_start_doc, "_start($self, future, src, dst, /)\n"
+				"--\n"
+				"\n"
+				"Start the copy of a reserved future. If it was cancelled "
+				"meanwhile it ends so, and DOCA never sees it.\n"
+				"\n"
+				"Args:\n"
+				"    future: From _reserve().\n"
+				"    src: Buffer to read.\n"
+				"    dst: Buffer to write.\n"
+				"\n"
+				"Raises:\n"
+				"    ClosedError, WrongLoopError, UsageError, BoundsError, "
+				"AccessError, OverlapError: As in copy(); the future is\n"
+				"        still reserved then.\n"
+				"\n"
+				"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
 
 static PyObject *
 channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2925,7 +2961,8 @@ channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (future == NULL) {
 		return NULL;
 	}
-	if (!PyObject_TypeCheck(args[1], buffer_type) || !PyObject_TypeCheck(args[2], buffer_type)) {
+	if (!PyObject_TypeCheck(args[1], buffer_type) ||
+	    !PyObject_TypeCheck(args[2], buffer_type)) {
 		PyErr_SetString(PyExc_TypeError, "_start() takes two Buffers");
 		return NULL;
 	}
@@ -2954,17 +2991,17 @@ channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_fail_doc,
-"_fail($self, future, error, /)\n"
-"--\n"
-"\n"
-"End a reserved future that will not be started.\n"
-"\n"
-"Args:\n"
-"    future: From _reserve().\n"
-"    error: The exception; only the context of the CancelledError if the future was cancelled.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_fail_doc, "_fail($self, future, error, /)\n"
+			       "--\n"
+			       "\n"
+			       "End a reserved future that will not be started.\n"
+			       "\n"
+			       "Args:\n"
+			       "    future: From _reserve().\n"
+			       "    error: The exception; only the context of the CancelledError "
+			       "if the future was cancelled.\n"
+			       "\n"
+			       "Source: aiodocadma.\n");
 
 static PyObject *
 channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2990,13 +3027,13 @@ channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return channel_conclude_reserved(self, future);
 }
 
-PyDoc_STRVAR(channel_orphan_doc,
-"_orphan($self, /)\n"
-"--\n"
-"\n"
-"The loop was closed: pending copies no longer keep the channel alive, so that it can be collected and finalised.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_orphan_doc, "_orphan($self, /)\n"
+				 "--\n"
+				 "\n"
+				 "The loop was closed: pending copies no longer keep the channel "
+				 "alive, so that it can be collected and finalised.\n"
+				 "\n"
+				 "Source: aiodocadma.\n");
 
 static PyObject *
 channel_orphan(PyObject *object, PyObject *unused)
@@ -3007,15 +3044,15 @@ channel_orphan(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_futures_doc,
-"_futures($self, /)\n"
-"--\n"
-"\n"
-"The futures of this channel that have not reached their native end.\n"
-"\n"
-"Returns:\n"
-"    A new list of CopyFuture, oldest first.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_futures($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The futures of this channel that have not reached their native end.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A new list of CopyFuture, oldest first.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_futures(PyObject *object, PyObject *unused)
@@ -3038,19 +3075,20 @@ channel_futures(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_give_up_doc,
-"_give_up($self, future, error, /)\n"
-"--\n"
-"\n"
-"End a future although the engine has not let go: the memory stays pinned until it does, if ever.\n"
-"\n"
-"Args:\n"
-"    future: A started one of this channel.\n"
-"    error: What awaiting it raises, also if it was cancelled before.\n"
-"\n"
-"Returns:\n"
-"    False if the future has ended already, else True.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_give_up($self, future, error, /)\n"
+	     "--\n"
+	     "\n"
+	     "End a future although the engine has not let go: the memory stays pinned until it "
+	     "does, if ever.\n"
+	     "\n"
+	     "Args:\n"
+	     "    future: A started one of this channel.\n"
+	     "    error: What awaiting it raises, also if it was cancelled before.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if the future has ended already, else True.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3069,7 +3107,8 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	if (future->channel != self || future->reserved) {
-		PyErr_SetString(PyExc_RuntimeError, "the future is not a started one of this channel");
+		PyErr_SetString(PyExc_RuntimeError,
+				"the future is not a started one of this channel");
 		return NULL;
 	}
 	if (future->state != FUTURE_PENDING) {
@@ -3086,13 +3125,12 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(channel_cancel_all_doc,
-"_cancel_all($self, /)\n"
-"--\n"
-"\n"
-"Cancel every pending copy, as one cohort.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_cancel_all_doc, "_cancel_all($self, /)\n"
+				     "--\n"
+				     "\n"
+				     "Cancel every pending copy, as one cohort.\n"
+				     "\n"
+				     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_cancel_all(PyObject *object, PyObject *unused)
@@ -3111,13 +3149,13 @@ channel_cancel_all(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_abandon_doc,
-"_abandon($self, /)\n"
-"--\n"
-"\n"
-"End every copy of which DOCA holds nothing; they resolve as abandoned in the loop's next turn.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_abandon_doc, "_abandon($self, /)\n"
+				  "--\n"
+				  "\n"
+				  "End every copy of which DOCA holds nothing; they resolve as "
+				  "abandoned in the loop's next turn.\n"
+				  "\n"
+				  "Source: aiodocadma.\n");
 
 static PyObject *
 channel_abandon(PyObject *object, PyObject *unused)
@@ -3132,13 +3170,12 @@ channel_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_close_begin_doc,
-"_close_begin($self, /)\n"
-"--\n"
-"\n"
-"Refuse new copies from now on.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_close_begin_doc, "_close_begin($self, /)\n"
+				      "--\n"
+				      "\n"
+				      "Refuse new copies from now on.\n"
+				      "\n"
+				      "Source: aiodocadma.\n");
 
 static PyObject *
 channel_close_begin(PyObject *self, PyObject *unused)
@@ -3149,12 +3186,12 @@ channel_close_begin(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_want_idle_doc,
-"_want_idle($self, wanted, /)\n"
-"--\n"
-"\n"
-"Whether to call _on_idle() at the end of each turn after which nothing is pending.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_want_idle($self, wanted, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether to call _on_idle() at the end of each turn after which nothing is pending.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_want_idle(PyObject *self, PyObject *wanted)
@@ -3168,13 +3205,12 @@ channel_want_idle(PyObject *self, PyObject *wanted)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_wake_doc,
-"_wake($self, /)\n"
-"--\n"
-"\n"
-"Have a turn run soon; from any thread.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_wake_doc, "_wake($self, /)\n"
+			       "--\n"
+			       "\n"
+			       "Have a turn run soon; from any thread.\n"
+			       "\n"
+			       "Source: aiodocadma.\n");
 
 static PyObject *
 channel_wake(PyObject *object, PyObject *unused)
@@ -3245,7 +3281,8 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 	}
 	if (self->orphaned) {
 		/* Nobody will ever collect these copies: they no longer keep the channel from being finalised. */
-		for (struct link *link = self->pending.next; link != &self->pending; link = link->next) {
+		for (struct link *link = self->pending.next; link != &self->pending;
+		     link = link->next) {
 			struct future *future = future_of_link(link);
 
 			if (!future->reserved) {
@@ -3253,7 +3290,8 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 			}
 		}
 		if (self->cohort != NULL) {
-			for (struct future *held = self->cohort->first; held != NULL; held = held->held_next) {
+			for (struct future *held = self->cohort->first; held != NULL;
+			     held = held->held_next) {
 				Py_VISIT(held);
 			}
 		}
@@ -3293,10 +3331,9 @@ channel_dealloc(PyObject *object)
 	Py_DECREF((PyObject *)type);
 }
 
-PyDoc_STRVAR(channel_doc,
-"The part of a DMA that starts copies and resolves their futures.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_doc, "The part of a DMA that starts copies and resolves their futures.\n"
+			  "\n"
+			  "Source: aiodocadma.\n");
 
 static PyMethodDef channel_methods[] = {
 	{"copy", METHOD(channel_copy), METH_FASTCALL | METH_KEYWORDS, channel_copy_doc},
@@ -3321,23 +3358,20 @@ static PyMethodDef channel_methods[] = {
 };
 
 static PyGetSetDef channel_getset[] = {
-	{"_pending", channel_get_pending, NULL, PyDoc_STR("Copies, reserved ones included, before their native end."),
-	 NULL},
-	{"_scheduled", channel_get_scheduled, NULL, PyDoc_STR("Whether a turn is in the loop's queue."), NULL},
-	{"_forked", channel_get_forked, NULL, PyDoc_STR("Whether this process is a child of the one that attached."),
-	 NULL},
+	{"_pending", channel_get_pending, NULL,
+	 PyDoc_STR("Copies, reserved ones included, before their native end."), NULL},
+	{"_scheduled", channel_get_scheduled, NULL,
+	 PyDoc_STR("Whether a turn is in the loop's queue."), NULL},
+	{"_forked", channel_get_forked, NULL,
+	 PyDoc_STR("Whether this process is a child of the one that attached."), NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot channel_slots[] = {
-	{Py_tp_doc, (void *)channel_doc},
-	{Py_tp_new, channel_new},
-	{Py_tp_dealloc, channel_dealloc},
-	{Py_tp_traverse, channel_traverse},
-	{Py_tp_clear, channel_clear},
-	{Py_tp_methods, channel_methods},
-	{Py_tp_getset, channel_getset},
-	{0, NULL},
+	{Py_tp_doc, (void *)channel_doc}, {Py_tp_new, channel_new},
+	{Py_tp_dealloc, channel_dealloc}, {Py_tp_traverse, channel_traverse},
+	{Py_tp_clear, channel_clear},	  {Py_tp_methods, channel_methods},
+	{Py_tp_getset, channel_getset},	  {0, NULL},
 };
 
 static PyType_Spec channel_spec = {
