@@ -329,6 +329,41 @@ ON_EACH_LIBRARY(test_many_copies_in_order_through_a_small_window)
 	close_client();
 }
 
+static doca_error_t (*request_notification)(struct doca_pe *);
+
+/* Let the engine finish a task between the channel's last empty progress and its arm. */
+static doca_error_t
+step_then_request(struct doca_pe *pe)
+{
+	(void)step(1);
+	return request_notification(pe);
+}
+
+ON_EACH_LIBRARY(test_a_completion_just_before_the_arm_is_found)
+{
+	unsigned bits;
+
+	/* In mode ALL with the strict edge the fd stays silent then: only the progress after the arm finds it. In
+	 * SELECTIVE the arm itself signals. */
+	open_client("engine=manual edge=strict", 2, 200);
+	request_notification = client->lib->doca_pe_request_notification;
+	client->lib->doca_pe_request_notification = step_then_request;
+	start(0, 0, 100);
+	bits = adma_channel_turn(client->channel);
+	if (client->which == 1) {
+		struct pollfd pollfd = {.fd = adma_channel_fd(client->channel), .events = POLLIN};
+
+		CHECK(poll(&pollfd, 1, 0) == 1);
+		bits = adma_channel_readable(client->channel);
+	} else if ((bits & ADMA_TURN_AGAIN) != 0) {
+		bits = adma_channel_turn(client->channel);
+	}
+	CHECK_EQ(bits, ADMA_TURN_IDLE);
+	CHECK_EQ(take_done(), 1);
+	client->lib->doca_pe_request_notification = request_notification;
+	close_client();
+}
+
 ON_EACH_LIBRARY(test_no_wakeup_is_lost_on_the_strict_edge)
 {
 	/* A completion between the last empty progress and the arm leaves the fd silent: only the post-arm progress
@@ -628,6 +663,7 @@ ON_EACH_LIBRARY(test_each_step_of_opening_may_fail)
 TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_a_copy_is_cut_at_the_devices_limit),
       TEST(test_quanta_let_a_small_copy_pass_a_large_one),
       TEST(test_many_copies_in_order_through_a_small_window),
+      TEST(test_a_completion_just_before_the_arm_is_found),
       TEST(test_no_wakeup_is_lost_on_the_strict_edge), TEST(test_backpressure_of_every_pool),
       TEST(test_starved_with_nothing_in_flight), TEST(test_cancel_waiting_and_in_flight),
       TEST(test_a_fault_flushes_and_the_flushed_are_replayed),
