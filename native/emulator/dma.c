@@ -389,6 +389,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 			      "source or destination is no live buf");
 		task->planned = DOCA_ERROR_IO_FAILED;
 		task->len = 0;
+		task->from = NULL;
+		task->to = NULL;
 		return DOCA_SUCCESS;
 	}
 	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
@@ -431,7 +433,26 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
 		note_map(dst->mmap, ctx->user_bit);
 	}
+	((struct doca_buf *)(uintptr_t)task->src)->in_flight++;
+	task->dst->in_flight++;
+	task->held = 1;
 	return DOCA_SUCCESS;
+}
+
+/* Let a fault decide how the task ends, if one hits. */
+static void
+plan_fault(struct doca_dma_task_memcpy *task)
+{
+	struct emu_completion_fault fault;
+
+	if (emu_fault_completion(&fault)) {
+		task->base.fatal = fault.fatal;
+		if (fault.corrupt) {
+			task->corrupt = 1;
+		} else {
+			task->planned = fault.status;
+		}
+	}
 }
 
 /*
@@ -448,7 +469,7 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	struct doca_buf *src = (struct doca_buf *)(uintptr_t)task->src;
 	struct doca_buf *dst = task->dst;
 	struct doca_ctx *ctx = task->base.ctx;
-	struct doca_dma *dma = (struct doca_dma *)ctx;
+	uint64_t max = ((struct doca_dma *)ctx)->max_buf_size;
 
 	task->base.fatal = 1;
 	task->base.flushed = 0;
@@ -456,11 +477,10 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	task->planned = DOCA_SUCCESS;
 	task->lists = 0;
 	task->corrupt = 0;
-	task->held = 0;
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
-			src->next == NULL && dst->next == NULL && src->data_len != 0 &&
-			src->data_len <= dma->max_buf_size && src->data_len <= emu_buf_room(dst) &&
-			dst->mmap->writable && emu_mmap_has_dev(src->mmap, ctx->dev) &&
+			src->next == NULL && dst->next == NULL && src->data_len - 1 < max &&
+			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
+			emu_mmap_has_dev(src->mmap, ctx->dev) &&
 			emu_mmap_has_dev(dst->mmap, ctx->dev))) {
 		task->len = src->data_len;
 		task->from = src->data;
@@ -468,31 +488,23 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 		note_map(src->mmap, ctx->user_bit);
 		note_map(dst->mmap, ctx->user_bit);
 		check_overlap(task, src, dst);
+		src->in_flight++;
+		dst->in_flight++;
+		task->held = 1;
 	} else {
-		doca_error_t result = plan_slow(task, validate);
+		doca_error_t result;
 
+		task->held = 0;
+		result = plan_slow(task, validate);
 		if (result != DOCA_SUCCESS) {
 			return result;
 		}
 	}
 	if (doca_unlikely((atomic_load_explicit(&emu_flags, memory_order_relaxed) &
 			   EMU_FLAG_FAULTS) != 0)) {
-		struct emu_completion_fault fault;
-
-		if (emu_fault_completion(&fault)) {
-			task->corrupt = fault.corrupt;
-			task->base.fatal = fault.fatal;
-			if (!fault.corrupt) {
-				task->planned = fault.status;
-			}
-		}
+		plan_fault(task);
 	}
-	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF))) {
-		src->in_flight++;
-		dst->in_flight++;
-		task->held = 1;
-		emu_trace_copy(task->from, task->to, task->len);
-	}
+	emu_trace_copy(task->from, task->to, task->len);
 	return DOCA_SUCCESS;
 }
 

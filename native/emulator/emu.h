@@ -123,8 +123,7 @@ struct emu_object {
 static inline bool
 emu_is(const void *object, uint32_t magic)
 {
-	return object != NULL && ((uintptr_t)object & 7) == 0 &&
-	       ((const struct emu_object *)object)->magic == magic;
+	return object != NULL && ((const struct emu_object *)object)->magic == magic;
 }
 
 doca_error_t emu_bad_object(const char *func, const void *object, uint32_t magic);
@@ -483,7 +482,6 @@ struct doca_pe {
 	uint32_t num_ctxs;
 	enum doca_pe_event_mode event_mode;
 	int fd;
-	uint64_t in_flight;
 	_Atomic(const void *) owner; /* the thread inside, see emu_pe_enter */
 	/* any thread */
 	_Atomic uint32_t arm;
@@ -525,6 +523,20 @@ emu_pe_in_callback(struct doca_pe *pe)
 doca_error_t emu_ring_create(struct emu_ring *ring, uint32_t size);
 void emu_ring_destroy(struct emu_ring *ring);
 struct doca_task *emu_ring_claim(struct emu_ring *ring, uint32_t limit);
+struct doca_task *emu_ring_take(struct emu_ring *ring, uint32_t index);
+
+static inline uint32_t
+emu_ring_tail(struct emu_ring *ring)
+{
+	return atomic_load_explicit(&ring->tail, memory_order_seq_cst);
+}
+
+static inline uint32_t
+emu_ring_waiting(struct emu_ring *ring)
+{
+	return emu_ring_tail(ring) - atomic_load_explicit(&ring->head, memory_order_acquire);
+}
+
 doca_error_t emu_engine_add(struct doca_ctx *ctx);
 void emu_engine_remove(struct doca_ctx *ctx);
 void emu_engine_barrier(void);

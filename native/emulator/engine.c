@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine: rings of submitted tasks, and the workers that execute what the progress call does
- * not.
+ * The engine: the workers, which execute what the progress call does not, and the manual steps.
  *
  * A worker is in one of three states, kept in the word it sleeps on:
  *
  *               nothing to do, but doorbells             a tick without doorbells
  *   AWAKE ------------------------------> TICKING ------------------------------> ASLEEP
- *     ^    (or all small tasks are young)    |  sleeps 0.5 ms                       |  sleeps
+ *     ^    (or all small tasks are young)    |  sleeps 0.4 ms                       |  sleeps
  *     +--------------------------------------+--------------------------------------+
  *       waking: exactly one compare-and-swap back to AWAKE, then one futex call
  *
@@ -30,13 +29,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#include <emmintrin.h>
-#define EMU_HAVE_NT 1
-#endif
-
 #define EMU_NUM_WORKERS 2
-#define EMU_TICK_NS 500000
+#define EMU_TICK_NS 400000
 #define EMU_SECOND_WORKER_NICE 5
 /* A worker that begins a copy this long sees to it that the other one keeps ticking. */
 #define EMU_LONG_COPY (1u << 20)
@@ -65,114 +59,6 @@ static struct {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.random = 1,
 };
-
-/* ---- moving bytes ---- */
-
-#ifdef EMU_HAVE_NT
-static void
-copy_nt(uint8_t *dst, const uint8_t *src, size_t len)
-{
-	size_t head = (16 - ((uintptr_t)dst & 15)) & 15;
-	size_t i;
-
-	if (head > len) {
-		head = len;
-	}
-	memcpy(dst, src, head);
-	dst += head;
-	src += head;
-	len -= head;
-	for (i = 0; i + 64 <= len; i += 64) {
-		_mm_prefetch((const char *)(src + i + 512), _MM_HINT_NTA);
-		__m128i a = _mm_loadu_si128((const __m128i *)(const void *)(src + i));
-		__m128i b = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 16));
-		__m128i c = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 32));
-		__m128i d = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 48));
-		_mm_stream_si128((__m128i *)(void *)(dst + i), a);
-		_mm_stream_si128((__m128i *)(void *)(dst + i + 16), b);
-		_mm_stream_si128((__m128i *)(void *)(dst + i + 32), c);
-		_mm_stream_si128((__m128i *)(void *)(dst + i + 48), d);
-	}
-	_mm_sfence();
-	memcpy(dst + i, src + i, len - i);
-}
-#endif
-
-/* Copy bytes, past the caches when there are many; ranges that overlap are moved. */
-void
-emu_copy(uint8_t *dst, const uint8_t *src, size_t len)
-{
-	if (doca_unlikely(src < dst + len && dst < src + len)) {
-		memmove(dst, src, len);
-		return;
-	}
-#ifdef EMU_HAVE_NT
-	if (len >= emu_get(EMU_NT_MIN)) {
-		copy_nt(dst, src, len);
-		return;
-	}
-#endif
-	memcpy(dst, src, len);
-}
-
-/* ---- rings ---- */
-
-doca_error_t
-emu_ring_create(struct emu_ring *ring, uint32_t size)
-{
-	_Atomic(struct doca_task *) *slots = calloc(size, sizeof(*slots));
-
-	if (slots == NULL) {
-		return DOCA_ERROR_NO_MEMORY;
-	}
-	memset(ring, 0, sizeof(*ring));
-	ring->slots = slots;
-	ring->mask = size - 1;
-	return DOCA_SUCCESS;
-}
-
-void
-emu_ring_destroy(struct emu_ring *ring)
-{
-	free(ring->slots);
-	ring->slots = NULL;
-}
-
-/*
- * Claim the oldest task before `limit`, which is a tail the ring had; NULL if none.
- *
- * A slot is overwritten only after the head passed it, so a successful exchange proves that the
- * slot read before was the claimed one.
- */
-struct doca_task *
-emu_ring_claim(struct emu_ring *ring, uint32_t limit)
-{
-	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
-
-	while ((int32_t)(limit - head) > 0) {
-		struct doca_task *task =
-			atomic_load_explicit(&ring->slots[head & ring->mask], memory_order_relaxed);
-
-		if (atomic_compare_exchange_weak_explicit(&ring->head, &head, head + 1,
-							  memory_order_acq_rel,
-							  memory_order_acquire)) {
-			return task;
-		}
-	}
-	return NULL;
-}
-
-static uint32_t
-ring_tail(struct emu_ring *ring)
-{
-	return atomic_load_explicit(&ring->tail, memory_order_seq_cst);
-}
-
-static uint32_t
-ring_waiting(struct emu_ring *ring)
-{
-	return ring_tail(ring) - atomic_load_explicit(&ring->head, memory_order_acquire);
-}
 
 /* ---- sleeping and waking ---- */
 
@@ -215,9 +101,15 @@ wake_one(void)
 static void
 wake_if_all_asleep(void)
 {
-	uint32_t num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+	uint32_t num;
 
-	for (uint32_t i = 0; i < num; i++) {
+	if (doca_likely(atomic_load_explicit(&engine.workers[0].sleep, memory_order_seq_cst) !=
+			EMU_ASLEEP)) {
+		return;
+	}
+	num = atomic_load_explicit(&engine.num_workers, memory_order_relaxed);
+
+	for (uint32_t i = 1; i < num; i++) {
 		if (atomic_load_explicit(&engine.workers[i].sleep, memory_order_seq_cst) !=
 		    EMU_ASLEEP) {
 			return;
@@ -248,7 +140,7 @@ claim_locked(void)
 		if (ctx->engine == EMU_ENGINE_MANUAL) {
 			continue;
 		}
-		task = emu_ring_claim(&ctx->large, ring_tail(&ctx->large));
+		task = emu_ring_claim(&ctx->large, emu_ring_tail(&ctx->large));
 		if (task == NULL) {
 			task = emu_ring_claim(&ctx->small, small_limit(ctx));
 		}
@@ -269,8 +161,8 @@ active_locked(void)
 		if (ctx->engine == EMU_ENGINE_MANUAL) {
 			continue;
 		}
-		if (ring_tail(&ctx->small) != ctx->seen ||
-		    ring_tail(&ctx->large) != ctx->seen_large || ring_waiting(&ctx->small) != 0) {
+		if (emu_ring_tail(&ctx->small) != ctx->seen ||
+		    emu_ring_tail(&ctx->large) != ctx->seen_large || emu_ring_waiting(&ctx->small) != 0) {
 			return true;
 		}
 	}
@@ -292,8 +184,8 @@ tick_locked(void)
 	engine.last_tick = ns;
 	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
 		ctx->aged = ctx->seen;
-		ctx->seen = ring_tail(&ctx->small);
-		ctx->seen_large = ring_tail(&ctx->large);
+		ctx->seen = emu_ring_tail(&ctx->small);
+		ctx->seen_large = emu_ring_tail(&ctx->large);
 	}
 }
 
@@ -457,9 +349,9 @@ emu_engine_add(struct doca_ctx *ctx)
 			engine.num_served++;
 		}
 		pthread_mutex_lock(&engine.lock);
-		ctx->seen = ring_tail(&ctx->small);
+		ctx->seen = emu_ring_tail(&ctx->small);
 		ctx->aged = ctx->seen;
-		ctx->seen_large = ring_tail(&ctx->large);
+		ctx->seen_large = emu_ring_tail(&ctx->large);
 		atomic_store(&ctx->handed, ctx->seen);
 		ctx->engine_next = engine.ctxs;
 		engine.ctxs = ctx;
@@ -534,8 +426,8 @@ emu_engine_handoff(struct doca_pe *pe)
 
 	for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
 		if (ctx->listed && ctx->engine != EMU_ENGINE_MANUAL &&
-		    ring_waiting(&ctx->small) != 0) {
-			atomic_store(&ctx->handed, ring_tail(&ctx->small));
+		    emu_ring_waiting(&ctx->small) != 0) {
+			atomic_store(&ctx->handed, emu_ring_tail(&ctx->small));
 			waiting = true;
 		}
 	}
@@ -553,9 +445,9 @@ emu_engine_claim_flush(struct doca_ctx *ctx)
 	if (ctx->engine == EMU_ENGINE_MANUAL) {
 		pthread_mutex_lock(&engine.lock);
 	}
-	task = emu_ring_claim(&ctx->small, ring_tail(&ctx->small));
+	task = emu_ring_claim(&ctx->small, emu_ring_tail(&ctx->small));
 	if (task == NULL) {
-		task = emu_ring_claim(&ctx->large, ring_tail(&ctx->large));
+		task = emu_ring_claim(&ctx->large, emu_ring_tail(&ctx->large));
 	}
 	if (ctx->engine == EMU_ENGINE_MANUAL) {
 		pthread_mutex_unlock(&engine.lock);
@@ -589,21 +481,6 @@ emu_engine_reseed(void)
 	pthread_mutex_unlock(&engine.lock);
 }
 
-/* Take the index-th waiting task out of a ring, keeping the others in order; the lock is held. */
-static struct doca_task *
-ring_take(struct emu_ring *ring, uint32_t index)
-{
-	uint32_t head = atomic_load(&ring->head);
-	struct doca_task *task = atomic_load(&ring->slots[(head + index) & ring->mask]);
-
-	for (uint32_t i = index; i > 0; i--) {
-		atomic_store(&ring->slots[(head + i) & ring->mask],
-			     atomic_load(&ring->slots[(head + i - 1) & ring->mask]));
-	}
-	atomic_store(&ring->head, head + 1);
-	return task;
-}
-
 /* Claim one task in the order asked for; the lock is held. */
 static struct doca_task *
 claim_manual_locked(int order)
@@ -616,7 +493,7 @@ claim_manual_locked(int order)
 	struct doca_ctx *ctx;
 
 	for (ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
-		total += ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+		total += ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
 	}
 	if (total == 0) {
 		return NULL;
@@ -630,7 +507,7 @@ claim_manual_locked(int order)
 		uint32_t head;
 		uint64_t seq;
 
-		waiting = ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+		waiting = ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
 		if (waiting == 0) {
 			continue;
 		}
@@ -653,7 +530,7 @@ claim_manual_locked(int order)
 			best_seq = seq;
 		}
 	}
-	return best != NULL ? ring_take(&best->large, best_index) : NULL;
+	return best != NULL ? emu_ring_take(&best->large, best_index) : NULL;
 }
 
 /* Execute a task that was taken out of its ring; the lock is held. */
@@ -701,7 +578,7 @@ emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
 	pthread_mutex_lock(&engine.lock);
 	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
 		uint32_t waiting =
-			ctx->engine == EMU_ENGINE_MANUAL ? ring_waiting(&ctx->large) : 0;
+			ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
 		uint32_t head = atomic_load(&ctx->large.head);
 
 		for (uint32_t i = 0; i < waiting; i++) {
@@ -712,7 +589,7 @@ emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
 			if ((uint64_t)(uintptr_t)copy->to != dst) {
 				continue;
 			}
-			task = ring_take(&ctx->large, i);
+			task = emu_ring_take(&ctx->large, i);
 			if (status != DOCA_SUCCESS) {
 				copy->planned = status;
 				task->fatal = fatal;

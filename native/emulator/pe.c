@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doca_pe.h: progress engines, notification, submission of tasks. */
+/* doca_pe.h: progress engines, notification, reporting of tasks. */
 #define _GNU_SOURCE
 #include "emu.h"
 
@@ -13,7 +13,6 @@ _Thread_local char emu_self __attribute__((tls_model("initial-exec"), visibility
 
 static struct doca_pe *all_pes;		 /* emu_lock */
 static struct docaemu_counters past_pes; /* of those destroyed; emu_lock */
-static _Atomic uint64_t next_seq;
 
 /* ---- notification ---- */
 
@@ -353,8 +352,7 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	doca_dma_task_memcpy_completion_cb_t callback = dma->ok_cb;
 
 	ctx->in_flight--;
-	pe->in_flight--;
-	atomic_store_explicit(&pe->stats.in_flight, pe->in_flight, memory_order_relaxed);
+	emu_add_own(&pe->stats.in_flight, (uint64_t)-1);
 	if (doca_likely(result == DOCA_SUCCESS)) {
 		emu_add_own(&pe->stats.completions_ok, 1);
 		emu_add_own(&pe->stats.bytes, copy->len);
@@ -528,7 +526,7 @@ doca_pe_get_num_inflight_tasks(const struct doca_pe *pe, size_t *num_inflight_ta
 	EMU_ENTER("pe_get_num_inflight_tasks");
 	EMU_CHECK(pe, EMU_MAGIC_PE);
 	EMU_CHECK_OUT(num_inflight_tasks);
-	*num_inflight_tasks = pe->in_flight;
+	*num_inflight_tasks = atomic_load_explicit(&pe->stats.in_flight, memory_order_relaxed);
 	return DOCA_SUCCESS;
 }
 
@@ -549,213 +547,4 @@ doca_pe_set_event_mode(struct doca_pe *pe, enum doca_pe_event_mode event_mode)
 	}
 	pe->event_mode = event_mode;
 	return DOCA_SUCCESS;
-}
-
-/* ---- tasks ---- */
-
-/* Show the workers and the progress call what was submitted, and wake whom it concerns. */
-static void
-ring_doorbell(struct doca_ctx *ctx)
-{
-	struct doca_pe *pe = ctx->pe;
-	bool large = atomic_load_explicit(&ctx->large.tail, memory_order_relaxed) !=
-		     ctx->large.pending;
-	bool small = atomic_load_explicit(&ctx->small.tail, memory_order_relaxed) !=
-		     ctx->small.pending;
-
-	if (small) {
-		atomic_store(&ctx->small.tail, ctx->small.pending);
-	}
-	if (doca_unlikely(large)) {
-		atomic_store(&ctx->large.tail, ctx->large.pending);
-	}
-	if (doca_unlikely(small && pe->event_mode == DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE &&
-			  atomic_load_explicit(&pe->arm, memory_order_relaxed) != EMU_UNARMED)) {
-		/* The progress call will not serve it before an event. */
-		atomic_store(&ctx->handed, ctx->small.pending);
-		large = true;
-	}
-	if (small || large) {
-		emu_add_own(&pe->stats.doorbells, 1);
-		emu_engine_doorbell(ctx, large);
-	}
-}
-
-static doca_error_t
-submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
-{
-	struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
-	struct doca_ctx *ctx = task->ctx;
-	struct doca_pe *pe = ctx->pe;
-	struct emu_ring *ring = &ctx->large;
-	doca_error_t result;
-
-	if (emu_pe_is_foreign(pe, func)) {
-		return DOCA_ERROR_BAD_STATE;
-	}
-	if (doca_unlikely(task->state != EMU_TASK_OWNED)) {
-		emu_violation(func, task, EMU_MAGIC_TASK, "it is submitted already");
-		return DOCA_ERROR_BAD_STATE;
-	}
-	if (doca_unlikely(ctx->state != DOCA_CTX_STATE_RUNNING)) {
-		emu_log(DOCA_LOG_LEVEL_ERROR, func, "ctx %p is not running (state %d)",
-			(void *)ctx, (int)ctx->state);
-		return DOCA_ERROR_BAD_STATE;
-	}
-	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
-		emu_add_own(&pe->stats.again, 1);
-		return DOCA_ERROR_AGAIN;
-	}
-	result = emu_dma_plan(copy, validate);
-	if (doca_unlikely(result != DOCA_SUCCESS)) {
-		return result;
-	}
-	task->state = EMU_TASK_SUBMITTED;
-	task->status = DOCA_ERROR_IN_PROGRESS;
-	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max && !ctx->ordered) {
-		ring = &ctx->small;
-	}
-	if (doca_unlikely(ctx->engine == EMU_ENGINE_MANUAL)) {
-		task->seq = atomic_fetch_add(&next_seq, 1);
-	}
-	if (doca_unlikely(ctx->ordered)) {
-		task->order = NULL;
-		if (ctx->order_last != NULL) {
-			ctx->order_last->order = task;
-		} else {
-			ctx->order_first = task;
-		}
-		ctx->order_last = task;
-	}
-	ctx->in_flight++;
-	pe->in_flight++;
-	atomic_store_explicit(&pe->stats.in_flight, pe->in_flight, memory_order_relaxed);
-	if (pe->in_flight >
-	    atomic_load_explicit(&pe->stats.max_in_flight, memory_order_relaxed)) {
-		atomic_store_explicit(&pe->stats.max_in_flight, pe->in_flight,
-				      memory_order_relaxed);
-	}
-	emu_add_own(&pe->stats.submits, 1);
-	atomic_store_explicit(&ring->slots[ring->pending & ring->mask], task,
-			      memory_order_relaxed);
-	ring->pending++;
-	if (doca_likely((flags & DOCA_TASK_SUBMIT_FLAG_FLUSH) != 0)) {
-		ring_doorbell(ctx);
-	}
-	return DOCA_SUCCESS;
-}
-
-doca_error_t
-doca_task_submit(struct doca_task *task)
-{
-	EMU_ENTER("task_submit");
-	EMU_CHECK(task, EMU_MAGIC_TASK);
-	return submit(__func__, task, DOCA_TASK_SUBMIT_FLAG_FLUSH, false);
-}
-
-doca_error_t
-doca_task_submit_ex(struct doca_task *task, uint32_t flags)
-{
-	EMU_ENTER("task_submit_ex");
-	EMU_CHECK(task, EMU_MAGIC_TASK);
-	if ((flags & ~(uint32_t)(DOCA_TASK_SUBMIT_FLAG_FLUSH |
-				 DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS)) != 0) {
-		return DOCA_ERROR_INVALID_VALUE;
-	}
-	return submit(__func__, task, flags, false);
-}
-
-doca_error_t
-doca_task_try_submit(struct doca_task *task)
-{
-	EMU_ENTER("task_try_submit");
-	EMU_CHECK(task, EMU_MAGIC_TASK);
-	return submit(__func__, task, DOCA_TASK_SUBMIT_FLAG_FLUSH, true);
-}
-
-void
-doca_ctx_flush_tasks(struct doca_ctx *ctx)
-{
-	if (!emu_is(ctx, EMU_MAGIC_CTX)) {
-		emu_bad_object(__func__, ctx, EMU_MAGIC_CTX);
-		return;
-	}
-	if (ctx->state == DOCA_CTX_STATE_IDLE) {
-		emu_violation(__func__, ctx, EMU_MAGIC_CTX, "it is idle");
-		return;
-	}
-	if (emu_pe_is_foreign(ctx->pe, __func__)) {
-		return;
-	}
-	ring_doorbell(ctx);
-}
-
-void
-doca_task_free(struct doca_task *task)
-{
-	struct doca_ctx *ctx;
-	struct doca_dma *dma;
-
-	if (!emu_is(task, EMU_MAGIC_TASK)) {
-		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
-		return;
-	}
-	ctx = task->ctx;
-	dma = (struct doca_dma *)ctx;
-	if (emu_pe_is_foreign(ctx->pe, __func__)) {
-		return;
-	}
-	if (task->state != EMU_TASK_OWNED) {
-		emu_violation(__func__, task, EMU_MAGIC_TASK, "it is submitted");
-		return;
-	}
-	task->state = EMU_TASK_FREE;
-	task->object.magic = EMU_MAGIC_TASK | EMU_DEAD;
-	task->next = dma->free_list;
-	dma->free_list = task;
-	ctx->allocated--;
-	emu_sub(&emu_stats.live_tasks, 1);
-	if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
-		emu_pe_signal(ctx->pe);
-	}
-}
-
-doca_error_t
-doca_task_get_status(const struct doca_task *task)
-{
-	EMU_CHECK(task, EMU_MAGIC_TASK);
-	return task->status;
-}
-
-void
-doca_task_set_user_data(struct doca_task *task, union doca_data user_data)
-{
-	if (!emu_is(task, EMU_MAGIC_TASK)) {
-		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
-		return;
-	}
-	if (task->state == EMU_TASK_SUBMITTED) {
-		emu_violation(__func__, task, EMU_MAGIC_TASK, "it is submitted");
-	}
-	task->user_data = user_data;
-}
-
-union doca_data
-doca_task_get_user_data(const struct doca_task *task)
-{
-	if (!emu_is(task, EMU_MAGIC_TASK)) {
-		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
-		return (union doca_data){.ptr = NULL};
-	}
-	return task->user_data;
-}
-
-struct doca_ctx *
-doca_task_get_ctx(const struct doca_task *task)
-{
-	if (!emu_is(task, EMU_MAGIC_TASK)) {
-		emu_bad_object(__func__, task, EMU_MAGIC_TASK);
-		return NULL;
-	}
-	return task->ctx;
 }

@@ -49,9 +49,10 @@
  * max_buf_size, max_buf_list_len, max_num_tasks, export_pci=0|1, import_pci=0|1.
  *
  * A fault line makes a call fail: op is the call without "doca_", or "completion". Keys: kind
- * (fail; again: as fail with status AGAIN; corrupt: completion only, flips one byte of the destination and
- * reports success), status=IO_FAILED, skip=0 (calls let through first), interval=1 (then every
- * so many-th), count=1 (so many times; 0: for ever), fatal=1 (completion only: the context stops).
+ * (fail; again: as fail with status AGAIN; corrupt: completion only, flips one byte of the
+ * destination and reports success), status=IO_FAILED, skip=0 (calls let through first), interval=1
+ * (then every so many-th), count=1 (so many times; 0: for ever), fatal=1 (completion only: the
+ * context stops).
  * Faults of completions count tasks in the order of their submission.
  */
 #ifndef DOCAEMU_H_

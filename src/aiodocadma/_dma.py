@@ -25,7 +25,7 @@ import functools
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 from weakref import ref
 
 from aiodocadma import _native, _worker
@@ -460,14 +460,14 @@ class DMA(Channel):
 
     async def aclose(self) -> None:
         """
-        Close: refuse new copies, end the waiting ones with ``ClosedError``, wait for what the engine holds, destroy all.
+        Close: refuse new copies, end the waiting ones with ``ClosedError``, wait for the engine, destroy everything.
 
         Idempotent; all callers wait for the same end. May be called from a copy's own task or callback.
 
         Raises:
             DrainTimeoutError: If the engine does not let go within ``drain_timeout``; the memory stays pinned until it
                 does, and closing then goes on by itself while the loop runs.
-            DocaError: If DOCA fails to undo something (further failures are notes on it); only the first caller gets it.
+            DocaError: If DOCA fails to undo something; further failures are notes on it. Only the first caller gets it.
 
         Cancellation: Waits for the end, then raises; the closing itself is never cancelled.
         Source: ``doca_ctx_stop``, ``doca_dma_destroy``, ``doca_mmap_destroy``, ``doca_pe_destroy``, ``doca_dev_close``.
@@ -522,7 +522,7 @@ class DMA(Channel):
         else:
             closing.set_result(None)
 
-    async def __aenter__(self) -> DMA:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -541,7 +541,9 @@ class DMA(Channel):
         if getattr(self, "_native_closed", True) or self._forked:
             return
         self._native_closed = True
-        warnings.warn(f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, source=self)
+        warnings.warn(
+            f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, stacklevel=1, source=self
+        )
         self._detach()
         if self._loop.is_closed():
             self._engine.finalize(FINALIZE_TIMEOUT)
@@ -599,7 +601,7 @@ class _Reader:
             dma._orphan()
 
 
-class open_dma(contextlib.AbstractAsyncContextManager[DMA]):  # noqa: N801 (a function to its callers)
+class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
     """
     Open a DMA engine for the running loop, as an async context manager.
 

@@ -1,9 +1,9 @@
 """
 An opened device with its channel: the blocking half of a DMA, which knows no event loop.
 
-Every call may block and belongs into a worker thread, unless it says otherwise. One lock lets one of them at a time into
-the library. Registration runs beside the pump, which it does not touch; recycling and closing only while the channel is
-parked, when the loop's thread stays away from the progress engine.
+Every call may block and belongs into a worker thread, unless it says otherwise. One lock lets one of them at a time
+into the library. Registration runs beside the pump, which it does not touch; recycling and closing only while the
+channel is parked, when the loop's thread stays away from the progress engine.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``native/shim/fast.c`` puts into ``aiodocadma._fast``; the docstrings are there."""
+# What ``native/shim/fast.c`` puts into ``aiodocadma._fast``; the docstrings are there.
 
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from types import GenericAlias
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, TypeAlias, final
 
-_Reason = Literal["closed", "forked", "loop", "map_closed", "foreign", "bounds", "access", "overlap"]
+_Reason: TypeAlias = Literal["closed", "forked", "loop", "map_closed", "foreign", "bounds", "access", "overlap"]
 
 # In fact no subclass: it speaks the same protocol, and asyncio.isfuture() is true of it.
 @final

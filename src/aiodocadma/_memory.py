@@ -21,9 +21,9 @@ class MemoryMap(Buffer):
     A range of memory registered with the device, as a whole; ``map[a:b]`` is a ``Buffer``, a part of it, no copy.
 
     Made by ``DMA.alloc()`` (zeroed memory that the library owns) or ``DMA.register()`` (the caller's memory). It
-    supports the buffer protocol: ``memoryview(map)`` and ``numpy.asarray(map)`` see the bytes. It belongs to the DMA and
-    the loop that made it. The memory stays registered while a copy uses it, whatever is dropped, cancelled or closed;
-    dropping the last reference closes it.
+    supports the buffer protocol: ``memoryview(map)`` and ``numpy.asarray(map)`` see the bytes. It belongs to the DMA
+    that made it, and to its loop. The memory stays registered while a copy uses it, whatever is dropped, cancelled or
+    closed; dropping the last reference closes it.
 
     Raises:
         TypeError: If called: the two methods above make maps.

@@ -1,4 +1,4 @@
-"""The cffi half of the extension; typed by _native.py, the only module that imports it."""
+# The cffi half of the extension; typed by _native.py, the only module that imports it.
 
 from typing import Any
 

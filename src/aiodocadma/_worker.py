@@ -8,6 +8,7 @@ would outlive the call).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -40,11 +41,8 @@ def start(
             result = function()
         except BaseException as exc:
             exception = exc
-        if not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(ended, result, exception)
-            except RuntimeError:  # it was closed in between
-                pass
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(ended, result, exception)
 
     def ended(result: T | None, exception: BaseException | None) -> None:
         thread.join()  # at its last instruction: nobody ever sees the thread outlive its call

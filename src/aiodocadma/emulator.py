@@ -110,7 +110,7 @@ class Fault:
 
     Args:
         op: A DOCA function without its ``doca_`` prefix (``task_submit``, ``ctx_start``, ...), or ``completion``.
-        kind: ``fail``; ``again`` (as fail with AGAIN); ``corrupt`` (completion only: a flipped byte, reported as success).
+        kind: ``fail``; ``again`` (as fail with AGAIN); ``corrupt`` (completion only: flips a byte, reports success).
         status: The code's name without ``DOCA_ERROR_``, or its number.
         skip: Calls let through first.
         interval: Then every so many-th fails.

@@ -182,6 +182,88 @@ test_manual_orders(void)
 	CHECK_DOCA(docaemu_step(1, 3, NULL), DOCA_ERROR_INVALID_VALUE);
 }
 
+static void
+test_manual_orders_over_contexts(void)
+{
+	struct bed beds[2];
+
+	configure("engine=manual");
+	for (int order = 0; order < 2; order++) {
+		for (int b = 0; b < 2; b++) {
+			bed_open(&beds[b], 4096, 8);
+			bed_start(&beds[b]);
+		}
+		for (size_t i = 0; i < 4; i++) {
+			bed_submit(&beds[i % 2], i, 0, 2048 + i, 1);
+		}
+		/* FIFO: 0, 1, 2; LIFO: 3, 2, 1 */
+		OK(docaemu_step(3, order, NULL));
+		CHECK_EQ(bed_progress(&beds[0]), order == 0 ? 2 : 1);
+		CHECK_EQ(bed_progress(&beds[1]), order == 0 ? 1 : 2);
+		CHECK_EQ(beds[0].order[0], order == 0 ? 0 : 2);
+		CHECK_EQ(beds[1].order[0], order == 0 ? 1 : 3);
+		OK(docaemu_step(3, order, NULL));
+		for (int b = 0; b < 2; b++) {
+			bed_progress(&beds[b]);
+			CHECK_EQ(beds[b].num_ok, 2);
+			bed_close(&beds[b]);
+		}
+	}
+}
+
+/* Arming gives small tasks away at once: it wakes a worker that would sleep out its tick. */
+static void
+test_arming_hands_over_at_once(void)
+{
+	struct bed bed;
+
+	bed_open(&bed, 4096, 64);
+	bed_start(&bed);
+	for (size_t i = 0; i < 100; i++) {
+		bed_submit(&bed, i, 0, 2048, 8);
+		OK(doca_pe_request_notification(bed.pe));
+		CHECK(bed_readable(&bed, 10000));
+		OK(doca_pe_clear_notification(bed.pe, 0));
+		CHECK_EQ(bed_progress(&bed), 1);
+	}
+	CHECK(counters().worker_wakes >= 50);
+	CHECK_EQ(counters().tasks_worker, 100);
+	bed_close(&bed);
+}
+
+/* After a failed task a worker begins nothing more, although the state still says running. */
+static void
+test_workers_stop_at_a_culprit(void)
+{
+	enum doca_ctx_states state;
+	struct bed bed;
+
+	configure("engine=worker\nfault op=completion status=DRIVER");
+	bed_open(&bed, 4096, 64);
+	bed_start(&bed);
+	bed_submit(&bed, 0, 0, 2048, 8);
+	OK(doca_pe_request_notification(bed.pe));
+	CHECK(bed_readable(&bed, 10000));
+	memset(bed.memory + 2048, 0, 64);
+	for (size_t i = 1; i < 6; i++) {
+		bed_submit(&bed, i, 0, 2048 + i * 8, 8);
+	}
+	OK(doca_ctx_get_state(bed.ctx, &state));
+	CHECK_EQ(state, DOCA_CTX_STATE_RUNNING);
+	while (counters().tasks_worker != 6) {
+		poll(NULL, 0, 1);
+	}
+	OK(doca_pe_clear_notification(bed.pe, 0));
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_error, 6);
+	CHECK_EQ(bed.order[0], 0);
+	for (size_t i = 0; i < 64; i++) {
+		CHECK_EQ(bed.memory[2048 + i], 0);
+	}
+	CHECK_EQ(counters().flushed, 5);
+	bed_close(&bed);
+}
+
 /* ---- several engines in several threads, on one device and one map ---- */
 
 #define NUM_THREADS 4
@@ -303,5 +385,7 @@ test_two_threads_on_one_engine_is_a_violation(void)
 TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_workers),
       TEST(test_worker_mode_runs_nothing_inline), TEST(test_a_doorbell_is_enough),
       TEST(test_idle_workers_do_not_wake), TEST(test_no_system_call_per_doorbell_under_load),
-      TEST(test_manual_orders), TEST(test_engines_in_threads),
+      TEST(test_manual_orders), TEST(test_manual_orders_over_contexts),
+      TEST(test_arming_hands_over_at_once), TEST(test_workers_stop_at_a_culprit),
+      TEST(test_engines_in_threads),
       TEST(test_start_and_stop_in_threads), TEST(test_two_threads_on_one_engine_is_a_violation));

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Self
 
 import pytest
 
@@ -60,7 +61,7 @@ async def dma(engine: str) -> AsyncIterator[DMA]:
 
 @pytest.fixture
 async def held_dma() -> AsyncIterator[DMA]:
-    """Open a DMA whose copies are held until the test calls ``emulator.step()``; what is left is released at the end."""
+    """Open a DMA whose copies are held until the test calls ``emulator.step()``; the rest is released at the end."""
     emulator.configure(engine="manual")
     async with aiodocadma.open_dma() as opened:
         yield opened
@@ -74,10 +75,19 @@ async def turns(n: int = 3) -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], object], what: str, limit: int = 100_000) -> None:
+    """Let the loop run until a condition holds; after that many turns, say what is missing."""
+    for _ in range(limit):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    pytest.fail(f"still waiting for {what}")
+
+
 class RealCopies:
     """Copies of a DMA on the manual engine, for the tests that the pure-Python model of the future passes, too."""
 
-    async def __aenter__(self) -> RealCopies:
+    async def __aenter__(self) -> Self:
         self._opened = aiodocadma.open_dma()
         self._dma = await self._opened.__aenter__()
         # Any exception may be the failure of a copy here, not only what DOCA has codes for.

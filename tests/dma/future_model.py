@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ class ModelCopies:
 
     _channel: ModelChannel
 
-    async def __aenter__(self) -> ModelCopies:
+    async def __aenter__(self) -> Self:
         self._channel = ModelChannel(asyncio.get_running_loop())
         return self
 

@@ -12,7 +12,7 @@ import pytest
 
 import aiodocadma
 from aiodocadma import DMA, CopyFuture, emulator
-from tests.dma.conftest import turns
+from tests.dma.conftest import turns, until
 
 
 def in_flight() -> int:
@@ -21,8 +21,7 @@ def in_flight() -> int:
 
 async def when_held(dma: DMA, num_tasks: int = 1) -> None:
     """Wait until DOCA holds that many tasks and the pump has nothing left to do."""
-    while in_flight() < num_tasks or dma._scheduled:
-        await asyncio.sleep(0)
+    await until(lambda: in_flight() >= num_tasks and not dma._scheduled, f"{num_tasks} tasks in flight")
 
 
 async def test_cancel_in_flight_waits_for_the_engine(held_dma: DMA) -> None:
@@ -74,8 +73,7 @@ async def test_a_cancelled_large_copy_waits_for_one_window_only() -> None:
     emulator.configure(engine="manual", max_buf_size=1000)
     async with aiodocadma.open_dma(num_tasks=4) as dma:
         future = dma.copy(bytes(1_000_000), bytearray(1_000_000))
-        while in_flight() < 4:
-            await asyncio.sleep(0)
+        await until(lambda: in_flight() == 4, "4 tasks in flight")
         future.cancel()
         await turns()
         assert not future.done()

@@ -17,6 +17,7 @@ import pytest
 import aiodocadma
 from aiodocadma import DMA, emulator
 from aiodocadma.exceptions import AccessError, BoundsError, ClosedError, OverlapError, UsageError, WrongLoopError
+from tests.dma.conftest import until
 
 GUARD = 0xA5
 
@@ -150,8 +151,7 @@ async def test_a_plain_buffer_is_locked_while_in_use_and_no_longer(held_dma: DMA
     for buffer in (src, dst):
         with pytest.raises(BufferError):
             buffer.append(1)
-    while not emulator.step(10):
-        await asyncio.sleep(0)
+    await until(lambda: emulator.step(10), "the registration in a worker")
     await future
     assert src == dst
     src.append(1)
@@ -193,7 +193,8 @@ async def test_the_tag_comes_back(dma: DMA) -> None:
 
 
 async def test_arguments_by_name(dma: DMA) -> None:
-    assert await dma.copy(dst=(dst := bytearray(3)), src=b"abc") == 3
+    dst = bytearray(3)
+    assert await dma.copy(dst=dst, src=b"abc") == 3
     assert dst == b"abc"
     wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((), {}, "'src'"),
@@ -212,8 +213,7 @@ async def test_bytes_done_counts_segments(held_dma: DMA) -> None:
         future = held_dma.copy(src, dst)
         assert future.bytes_done == 0
         emulator.step(2)
-        while not future.bytes_done:
-            await asyncio.sleep(0)
+        await until(lambda: future.bytes_done, "the completions of two segments")
         assert future.bytes_done == 2 * 2**21
         emulator.step(3)
         assert await future == 5 * 2**21

@@ -503,22 +503,23 @@ def test_run_until_complete(copies: Any, loop_kind: str) -> None:
         loop.close()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-@on_every_loop
-async def test_eager_tasks(case: Case) -> None:
-    """An eager task's first step runs before it is a task; done and pending copies both work there."""
-    eager: Any = asyncio.Task
-    loop = asyncio.get_running_loop()
-    done, pending, cancelled = case.start_many(3)
-    case.finish(done)
-    tasks = [eager(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
-    assert tasks[0].done()
-    tasks[2].cancel()
-    case.finish_later([pending, cancelled])
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert results[:2] == [64, 64]
-    assert isinstance(results[2], asyncio.CancelledError)
-    assert case.held == []
+if sys.version_info >= (3, 12):  # which brought eager tasks
+
+    @on_every_loop
+    async def test_eager_tasks(case: Case) -> None:
+        """An eager task's first step runs before it is a task; done and pending copies both work there."""
+        eager: Any = asyncio.Task
+        loop = asyncio.get_running_loop()
+        done, pending, cancelled = case.start_many(3)
+        case.finish(done)
+        tasks = [eager(wait_for_it(future), loop=loop, eager_start=True) for future in (done, pending, cancelled)]
+        assert tasks[0].done()
+        tasks[2].cancel()
+        case.finish_later([pending, cancelled])
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert results[:2] == [64, 64]
+        assert isinstance(results[2], asyncio.CancelledError)
+        assert case.held == []
 
 
 # ---- cancelling ----

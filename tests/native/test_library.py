@@ -56,7 +56,7 @@ def test_the_emulator_is_one_file_that_says_so() -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LibraryError, match="libdoca_common.so.2") as caught:
+    with pytest.raises(LibraryError, match=r"libdoca_common\.so\.2") as caught:
         _library.open_library(tmp_path / "libdoca_common.so.2")
     assert caught.value.path == str(tmp_path / "libdoca_common.so.2")
 

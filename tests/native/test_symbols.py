@@ -6,9 +6,10 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.native.test_library import symbols
+
 import aiodocadma
 from aiodocadma import _library, _shim
-from tests.native.test_library import symbols
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = Path(aiodocadma.__file__).parent
