@@ -43,6 +43,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "channel.h"
 #include "fast.h"
@@ -63,6 +65,7 @@
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 struct future;
+struct plan;
 
 /* A list of pending futures, with the channel as its head. */
 struct link {
@@ -91,10 +94,14 @@ struct channel {
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
+	uint8_t want_room; /* _on_room() after each turn */
+	uint8_t watched;   /* _on_armed() was called and the watch has not ended */
+	uint8_t faulty;	   /* _on_fault() was called for the fault that is on */
 	uint8_t orphaned; /* the loop was closed: pending futures are the garbage collector's to see */
 	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
+	uint64_t max_waiting; /* 0: no bound */
 	uint64_t started;	/* copies the native channel has, or has on its done list */
 	uint64_t num_pending;	/* futures on the pending list */
 	struct link pending;
@@ -128,6 +135,7 @@ struct future {
 	struct buffer
 		*src; /* both held, and counted as users of their maps, until the native end */
 	struct buffer *dst;
+	struct plan *plan; /* held instead of the two, for a copy of many pieces */
 	PyObject *tag;
 	PyObject
 		*error; /* FAILED: the exception; CANCELLED: the device's error, if there was one */
@@ -160,6 +168,7 @@ static PyTypeObject *channel_type;
 static PyTypeObject *buffer_type;
 static PyTypeObject *future_type;
 static PyTypeObject *awaiting_type;
+static PyTypeObject *plan_type;
 
 /* asyncio's and contextvars' own */
 static PyObject *asyncio_future;
@@ -477,6 +486,8 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
 	self->src = NULL;
 	self->dst = NULL;
+	self->plan = NULL;
+	self->copy.plan = NULL;
 	self->tag = Py_XNewRef(tag);
 	self->error = NULL;
 	self->message = NULL;
@@ -566,6 +577,7 @@ future_traverse(PyObject *object, visitproc visit, void *arg)
 	Py_VISIT(self->channel);
 	Py_VISIT(self->src);
 	Py_VISIT(self->dst);
+	Py_VISIT(self->plan);
 	Py_VISIT(self->tag);
 	Py_VISIT(self->error);
 	Py_VISIT(self->message);
@@ -667,10 +679,45 @@ cohort_release(struct cohort *cohort, PyObject **fatal)
 }
 
 /* The exception for a copy that failed: whatever the hook gives, or raises. */
+/* What failed by itself in a copy of many pieces: a list of (index, code, phase, flushed). */
+static PyObject *
+plan_failures(const struct adma_plan *plan)
+{
+	PyObject *list = PyList_New((Py_ssize_t)plan->num_failures);
+
+	for (uint64_t i = 0; list != NULL && i < plan->num_failures; i++) {
+		const struct adma_piece_failure *failure = &plan->failures[i];
+		PyObject *item = Py_BuildValue("(KiiO)", (unsigned long long)failure->index, (int)failure->code,
+					       (int)failure->phase, failure->flushed ? Py_True : Py_False);
+
+		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) {
+			Py_CLEAR(list);
+		}
+	}
+	return list;
+}
+
+/* Ask the hook for the exception of a copy of many pieces that stand for themselves. */
+static PyObject *
+future_many_failure(struct future *self)
+{
+	PyObject *failures = plan_failures(self->copy.plan);
+	PyObject *error;
+
+	if (failures == NULL) {
+		return NULL;
+	}
+	error = PyObject_CallMethod((PyObject *)self->channel, "_many_failure", "OOK", (PyObject *)self, failures,
+				    (unsigned long long)self->copy.plan->count);
+	Py_DECREF(failures);
+	return error;
+}
+
 static PyObject *
 future_failure(struct future *self, PyObject **fatal)
 {
-	PyObject *error = PyObject_CallMethod(
+	bool many = self->copy.code == DOCA_SUCCESS && !self->copy.flushed && !self->copy.abandoned;
+	PyObject *error = many ? future_many_failure(self) : PyObject_CallMethod(
 		(PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
 		(int)self->copy.code, (int)self->copy.phase,
 		self->copy.flushed ? Py_True : Py_False, self->copy.abandoned ? Py_True : Py_False);
@@ -691,7 +738,8 @@ future_failure(struct future *self, PyObject **fatal)
 static inline bool
 copy_has_failed(const struct adma_copy *copy)
 {
-	return copy->code != DOCA_SUCCESS || copy->flushed || copy->abandoned;
+	return copy->code != DOCA_SUCCESS || copy->flushed || copy->abandoned ||
+	       (copy->plan != NULL && copy->plan->num_failures > 0);
 }
 
 /* How a copy that reached its native end ends for those who wait for it; self->error is its own already. */
@@ -722,6 +770,9 @@ future_conclude(struct future *self, PyObject **fatal)
 	future_end(self, self->error != NULL ? FUTURE_FAILED : FUTURE_RESULT, fatal);
 }
 
+static void
+plan_release_users(struct plan *plan);
+
 /* Resolve copies that reached their native end, linked by next; their references are ours. */
 static void
 channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fatal)
@@ -740,12 +791,15 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 		if (future->src != NULL) {
 			copy->src_map->users--;
 			copy->dst_map->users--;
+		} else if (future->plan != NULL) {
+			plan_release_users(future->plan);
 		}
 	}
 	while (list != NULL) {
 		struct future *future = future_of_copy(list);
 		struct buffer *src = future->src;
 		struct buffer *dst = future->dst;
+		struct plan *plan = future->plan;
 
 		list = list->next;
 		future->src = NULL;
@@ -754,9 +808,12 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 		    !(future->asked && (future->copy.flushed || future->copy.abandoned))) {
 			replace(&future->error, future_failure(future, fatal));
 		}
+		future->plan = NULL;
+		future->copy.plan = NULL;
 		future_conclude(future, fatal);
 		Py_XDECREF((PyObject *)src);
 		Py_XDECREF((PyObject *)dst);
+		Py_XDECREF((PyObject *)plan);
 		Py_DECREF((PyObject *)future);
 	}
 }
@@ -888,6 +945,7 @@ future_ask(struct future *self, PyObject *message)
 {
 	struct channel *channel = self->channel;
 	struct cohort *cohort;
+	PyObject *answer;
 
 	if (self->state != FUTURE_PENDING || self->asked || is_forked(channel)) {
 		return;
@@ -906,6 +964,14 @@ future_ask(struct future *self, PyObject *message)
 	}
 	if (self->started) {
 		wake(channel);
+		if (self->copy.segments > 0) {
+			/* The engine has part of it; how long may it take? */
+			answer = PyObject_CallMethod((PyObject *)channel, "_on_held", "O", (PyObject *)self);
+			if (answer == NULL) {
+				absorb_error(channel, "aiodocadma failed to watch a cancelled copy", NULL);
+			}
+			Py_XDECREF(answer);
+		}
 	}
 }
 
@@ -1389,6 +1455,16 @@ future_set_log_traceback(PyObject *self, PyObject *value, void *unused)
 }
 
 static PyObject *
+future_get_admitted(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return PyBool_FromLong(self->state != FUTURE_PENDING || (self->started && self->copy.submitted > 0) ||
+			       self->copy.state == ADMA_COPY_ENDED);
+}
+
+static PyObject *
 future_get_bytes_done(PyObject *object, void *unused)
 {
 	struct future *self = (struct future *)object;
@@ -1508,6 +1584,7 @@ static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
+	{"_admitted", future_get_admitted, NULL, PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
@@ -2378,7 +2455,7 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 		return -1;
 	}
 	if ((dst->base->map->access & DST_WRITABLE) == 0) {
-		refuse(self, "access");
+		refuse_side(self, "access", "dst");
 		return -1;
 	}
 	if ((uintptr_t)src->addr < (uintptr_t)dst->addr + src->length &&
@@ -2420,6 +2497,17 @@ channel_schedule_for(struct channel *self, struct future *future)
 	wake(self);
 	raise_error(error);
 	return -1;
+}
+
+/* Is there room for one more waiting copy? 0, or -1 with the error raised. */
+static int
+channel_check_full(struct channel *self)
+{
+	if (self->max_waiting != 0 && adma_channel_num_waiting(self->native) >= self->max_waiting) {
+		refuse(self, "full");
+		return -1;
+	}
+	return 0;
 }
 
 /* Return the future of a copy of nothing: done, unless others are due a turn of the loop. Steals it. */
@@ -2580,6 +2668,9 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	if (length == 0) {
 		return channel_finish_empty(self, future);
 	}
+	if (channel_check_full(self) < 0) {
+		goto refused;
+	}
 	future_init_copy(future, src, dst);
 	adma_channel_start(self->native, &future->copy);
 	if (self->started == 0 && self->inline_bytes <= INLINE_BYTES &&
@@ -2637,11 +2728,22 @@ channel_tell_idle(struct channel *self, PyObject **fatal)
 	Py_XDECREF(answer);
 }
 
+/* Tell the subclass of something; it cannot fail the turn. */
+static void
+call_hook(struct channel *self, const char *hook, PyObject **fatal)
+{
+	PyObject *answer = PyObject_CallMethod((PyObject *)self, hook, NULL);
+
+	if (answer == NULL) {
+		absorb_error(self, "aiodocadma failed in a hook of its channel", fatal);
+	}
+	Py_XDECREF(answer);
+}
+
 /* One turn of the native channel, by the step given, and all that follows from it. */
 static PyObject *
 channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 {
-	PyObject *answer;
 	PyObject *fatal = NULL;
 	unsigned asks = 0;
 
@@ -2658,12 +2760,20 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
 		wake(self);
 	}
+	if ((asks & ADMA_TURN_FAULT) != 0 && !self->faulty) {
+		self->faulty = 1;
+		call_hook(self, "_on_fault", &fatal);
+	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
-		answer = PyObject_CallMethod((PyObject *)self, "_on_parked", NULL);
-		if (answer == NULL) {
-			absorb_error(self, "aiodocadma failed when its channel parked", &fatal);
-		}
-		Py_XDECREF(answer);
+		self->faulty = 0;
+		call_hook(self, "_on_parked", &fatal);
+	}
+	if ((asks & ADMA_TURN_ARMED) != 0 && !self->watched) {
+		self->watched = 1;
+		call_hook(self, "_on_armed", &fatal);
+	}
+	if (self->want_room) {
+		call_hook(self, "_on_room", &fatal);
 	}
 	channel_tell_idle(self, &fatal);
 	return none_unless(fatal);
@@ -3027,6 +3137,706 @@ channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return channel_conclude_reserved(self, future);
 }
 
+/* ---- Plan: a copy of many pieces ---- */
+
+/* One column of copy_many(): a value for each pair, or a first one and a step. */
+struct column {
+	int64_t start;
+	int64_t step;
+	int64_t *values; /* NULL: start + index * step */
+};
+
+/*
+ * What _plan_lists(), _plan_pairs() and _plan_offsets() make: checked, holding its Buffers, to be started once. It is
+ * the copy's from the start to the native end.
+ */
+struct plan {
+	PyObject_HEAD
+	struct adma_plan base;
+	struct channel *channel;
+	uint64_t nbytes;
+	Py_ssize_t num_buffers;
+	struct buffer **buffers;    /* held; users of their maps while started */
+	struct adma_piece *pieces;  /* NULL: from the columns */
+	struct column src_offsets;
+	struct column dst_offsets;
+	struct column lengths;
+	uint8_t used; /* started once */
+};
+
+static void
+piece_of_table(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
+{
+	*piece = ((const struct plan *)((const char *)base - offsetof(struct plan, base)))->pieces[index];
+}
+
+static inline int64_t
+column_at(const struct column *column, uint64_t index)
+{
+	return column->values != NULL ? column->values[index] : column->start + (int64_t)index * column->step;
+}
+
+static void
+piece_of_columns(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
+{
+	const struct plan *plan = (const struct plan *)((const char *)base - offsetof(struct plan, base));
+
+	piece->src_map = plan->buffers[0]->base->map;
+	piece->dst_map = plan->buffers[1]->base->map;
+	piece->src = plan->buffers[0]->addr + column_at(&plan->src_offsets, index);
+	piece->dst = plan->buffers[1]->addr + column_at(&plan->dst_offsets, index);
+	piece->length = (uint64_t)column_at(&plan->lengths, index);
+}
+
+static int
+plan_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct plan *self = (struct plan *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->channel);
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		Py_VISIT(self->buffers[i]);
+	}
+	return 0;
+}
+
+static void
+plan_dealloc(PyObject *object)
+{
+	struct plan *self = (struct plan *)object;
+	PyTypeObject *type = Py_TYPE(object);
+
+	PyObject_GC_UnTrack(object);
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		Py_DECREF((PyObject *)self->buffers[i]);
+	}
+	adma_plan_finish(&self->base);
+	PyMem_Free(self->buffers);
+	PyMem_Free(self->pieces);
+	PyMem_Free(self->src_offsets.values);
+	PyMem_Free(self->dst_offsets.values);
+	PyMem_Free(self->lengths.values);
+	Py_XDECREF((PyObject *)self->channel);
+	PyObject_GC_Del(object);
+	Py_DECREF((PyObject *)type);
+}
+
+static struct plan *
+plan_new(struct channel *channel, Py_ssize_t num_buffers)
+{
+	struct plan *self = PyObject_GC_New(struct plan, plan_type);
+
+	if (self == NULL) {
+		return NULL;
+	}
+	memset((char *)self + offsetof(struct plan, base), 0, sizeof(*self) - offsetof(struct plan, base));
+	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
+	self->buffers = PyMem_Calloc(num_buffers > 0 ? (size_t)num_buffers : 1, sizeof(*self->buffers));
+	PyObject_GC_Track((PyObject *)self);
+	if (self->buffers == NULL) {
+		PyErr_NoMemory();
+		Py_CLEAR(self);
+	}
+	return self;
+}
+
+static PyObject *
+plan_get_nbytes(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct plan *)self)->nbytes);
+}
+
+static PyGetSetDef plan_getset[] = {
+	{"nbytes", plan_get_nbytes, NULL, PyDoc_STR("Bytes of all pieces together."), NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot plan_slots[] = {
+	{Py_tp_doc, (void *)"The checked pieces of one copy."},
+	{Py_tp_dealloc, plan_dealloc},
+	{Py_tp_traverse, plan_traverse},
+	{Py_tp_getset, plan_getset},
+	{0, NULL},
+};
+
+static PyType_Spec plan_spec = {
+	.name = "aiodocadma._fast.Plan",
+	.basicsize = sizeof(struct plan),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = plan_slots,
+};
+
+/* Say no to a piece; index < 0: to the copy as a whole. */
+static int
+refuse_piece(struct channel *self, const char *reason, const char *side, Py_ssize_t index)
+{
+	if (index < 0) {
+		refuse_side(self, reason, side);
+	} else {
+		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "ssn", reason, side, index));
+	}
+	return -1;
+}
+
+/* Take the items of a list that must be Buffers of this channel; dst ones writable. 0, or -1 with the error raised. */
+static int
+plan_take(struct plan *self, PyObject *items, const char *side, bool writable)
+{
+	struct channel *channel = self->channel;
+	Py_ssize_t num = PyList_Size(items);
+
+	for (Py_ssize_t i = 0; i < num; i++) {
+		struct buffer *buffer = (struct buffer *)PyList_GetItem(items, i);
+
+		if (buffer == NULL || !PyObject_TypeCheck((PyObject *)buffer, buffer_type)) {
+			PyErr_SetString(PyExc_TypeError, "a plan is made of Buffers");
+			return -1;
+		}
+		if (buffer_is_closed(buffer)) {
+			return refuse_piece(channel, "map_closed", side, i);
+		}
+		if (buffer->channel != channel) {
+			return refuse_piece(channel, "foreign", side, i);
+		}
+		if (writable && (buffer->base->map->access & DST_WRITABLE) == 0) {
+			return refuse_piece(channel, "access", side, i);
+		}
+		self->buffers[self->num_buffers++] = (struct buffer *)Py_NewRef((PyObject *)buffer);
+	}
+	return 0;
+}
+
+static bool
+ranges_overlap(const char *a, uint64_t a_length, const char *b, uint64_t b_length)
+{
+	return (uintptr_t)a < (uintptr_t)b + b_length && (uintptr_t)b < (uintptr_t)a + a_length;
+}
+
+static int
+compare_destinations(const void *a, const void *b)
+{
+	uintptr_t x = (uintptr_t)((const struct adma_piece *)a)->dst;
+	uintptr_t y = (uintptr_t)((const struct adma_piece *)b)->dst;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Does any source, or another destination, overlap a destination? -1 without memory. */
+static int
+pieces_overlap(const struct adma_piece *pieces, uint64_t count)
+{
+	struct adma_piece *sorted = PyMem_Malloc((count > 0 ? count : 1) * sizeof(*sorted));
+	int overlap = 0;
+
+	if (sorted == NULL) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	memcpy(sorted, pieces, count * sizeof(*sorted));
+	qsort(sorted, count, sizeof(*sorted), compare_destinations);
+	for (uint64_t i = 1; i < count && !overlap; i++) {
+		overlap = ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst, sorted[i].length);
+	}
+	for (uint64_t i = 0; i < count && !overlap; i++) {
+		/* The last destination that begins before the source ends, and, since none overlap, only that one. */
+		uint64_t low = 0, high = count;
+
+		while (low < high) {
+			uint64_t middle = low + (high - low) / 2;
+
+			if ((uintptr_t)sorted[middle].dst < (uintptr_t)pieces[i].src + pieces[i].length) {
+				low = middle + 1;
+			} else {
+				high = middle;
+			}
+		}
+		overlap = low > 0 && ranges_overlap(pieces[i].src, pieces[i].length, sorted[low - 1].dst,
+						    sorted[low - 1].length);
+	}
+	PyMem_Free(sorted);
+	return overlap;
+}
+
+/* Pair the lists up: each piece ends where a source or a destination does. */
+static void
+plan_join_lists(struct plan *self, Py_ssize_t num_src, Py_ssize_t num_dst)
+{
+	uint64_t src_at = 0, dst_at = 0;
+	Py_ssize_t s = 0, d = num_src;
+
+	while (s < num_src && d < num_src + num_dst) {
+		struct buffer *src = self->buffers[s], *dst = self->buffers[d];
+		uint64_t left = src->length - src_at, room = dst->length - dst_at;
+		uint64_t length = left < room ? left : room;
+
+		if (length > 0) {
+			self->pieces[self->base.count++] =
+				(struct adma_piece){src->base->map, dst->base->map, src->addr + src_at,
+						    dst->addr + dst_at, length};
+			self->nbytes += length;
+		}
+		src_at += length;
+		dst_at += length;
+		if (src_at == src->length) {
+			s++;
+			src_at = 0;
+		}
+		if (dst_at == dst->length) {
+			d++;
+			dst_at = 0;
+		}
+	}
+}
+
+PyDoc_STRVAR(channel_plan_lists_doc,
+"_plan_lists($self, srcs, dsts, /)\n"
+"--\n"
+"\n"
+"Plan a copy of all sources, one after the other, into all destinations.\n"
+"\n"
+"Args:\n"
+"    srcs: A list of Buffers.\n"
+"    dsts: A list of Buffers.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	Py_ssize_t num_src, num_dst;
+	uint64_t src_bytes = 0, dst_bytes = 0;
+	int overlap;
+
+	if (num_args != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_plan_lists() takes two lists");
+		return NULL;
+	}
+	num_src = PyList_Size(args[0]);
+	num_dst = PyList_Size(args[1]);
+	plan = plan_new(self, num_src + num_dst);
+	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
+	    plan_take(plan, args[1], "dst", true) < 0) {
+		goto failed;
+	}
+	for (Py_ssize_t i = 0; i < num_src + num_dst; i++) {
+		*(i < num_src ? &src_bytes : &dst_bytes) += plan->buffers[i]->length;
+	}
+	if (src_bytes > dst_bytes) {
+		refused(PyObject_CallMethod(object, "_refuse", "sKK", "bounds", (unsigned long long)src_bytes,
+					    (unsigned long long)dst_bytes));
+		goto failed;
+	}
+	plan->pieces = PyMem_Malloc((size_t)(num_src + num_dst + 1) * sizeof(*plan->pieces));
+	if (plan->pieces == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	plan->base.piece = piece_of_table;
+	plan_join_lists(plan, num_src, num_dst);
+	overlap = pieces_overlap(plan->pieces, plan->base.count);
+	if (overlap != 0) {
+		if (overlap > 0) {
+			refuse(self, "overlap");
+		}
+		goto failed;
+	}
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+PyDoc_STRVAR(channel_plan_pairs_doc,
+"_plan_pairs($self, srcs, dsts, /)\n"
+"--\n"
+"\n"
+"Plan a copy of each source into the destination at the same place of its list; each stands for itself.\n"
+"\n"
+"Args:\n"
+"    srcs: A list of Buffers.\n"
+"    dsts: A list of as many Buffers.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	Py_ssize_t num;
+
+	if (num_args != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1]) ||
+	    PyList_Size(args[0]) != PyList_Size(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_plan_pairs() takes two lists of one length");
+		return NULL;
+	}
+	num = PyList_Size(args[0]);
+	plan = plan_new(self, 2 * num);
+	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
+	    plan_take(plan, args[1], "dst", true) < 0) {
+		goto failed;
+	}
+	plan->pieces = PyMem_Malloc((num > 0 ? (size_t)num : 1) * sizeof(*plan->pieces));
+	if (plan->pieces == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	plan->base.piece = piece_of_table;
+	plan->base.independent = true;
+	for (Py_ssize_t i = 0; i < num; i++) {
+		struct buffer *src = plan->buffers[i], *dst = plan->buffers[num + i];
+
+		if (src->length > dst->length) {
+			refused(PyObject_CallMethod(object, "_refuse", "sKKn", "bounds",
+						    (unsigned long long)src->length, (unsigned long long)dst->length, i));
+			goto failed;
+		}
+		if (ranges_overlap(src->addr, src->length, dst->addr, src->length)) {
+			refuse_piece(self, "overlap", "dst", i);
+			goto failed;
+		}
+		plan->pieces[plan->base.count++] =
+			(struct adma_piece){src->base->map, dst->base->map, src->addr, dst->addr, src->length};
+		plan->nbytes += src->length;
+	}
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+/* Read a column: a (start, step) tuple, or a one-dimensional buffer of count int64. 0, or -1 with the error raised. */
+static int
+column_read(struct column *column, PyObject *given, uint64_t count, const char *name)
+{
+	Py_buffer view;
+	const char *format;
+
+	if (PyTuple_Check(given)) {
+		return PyArg_ParseTuple(given, "LL", &column->start, &column->step) ? 0 : -1;
+	}
+	if (PyObject_GetBuffer(given, &view, PyBUF_FORMAT | PyBUF_ND) < 0) {
+		return -1;
+	}
+	format = view.format != NULL ? view.format : "B";
+	format += strchr("@=<", format[0]) != NULL && format[0] != '\0';
+	if (view.ndim != 1 || view.itemsize != 8 || strchr("qlQLn", format[0]) == NULL || format[1] != '\0') {
+		PyErr_Format(PyExc_TypeError, "%s must be one-dimensional and of int64, not of format '%s'", name,
+			     view.format != NULL ? view.format : "B");
+		goto failed;
+	}
+	if ((uint64_t)view.len / 8 != count) {
+		PyErr_Format(PyExc_ValueError, "%s has %zd entries, but there are %llu pairs", name, view.len / 8,
+			     (unsigned long long)count);
+		goto failed;
+	}
+	/* A copy: what was checked must not change while the engine follows it. */
+	column->values = PyMem_Malloc(count > 0 ? (size_t)view.len : 1);
+	if (column->values == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	memcpy(column->values, view.buf, (size_t)view.len);
+	PyBuffer_Release(&view);
+	return 0;
+
+failed:
+	PyBuffer_Release(&view);
+	return -1;
+}
+
+/* Check all pairs of columns. 0, or -1 with the error raised. */
+static int
+columns_check(struct plan *self)
+{
+	struct channel *channel = self->channel;
+	struct buffer *src = self->buffers[0], *dst = self->buffers[1];
+
+	for (uint64_t i = 0; i < self->base.count; i++) {
+		int64_t from = column_at(&self->src_offsets, i), to = column_at(&self->dst_offsets, i);
+		int64_t length = column_at(&self->lengths, i);
+		const char *side = NULL;
+
+		if (length < 0 || from < 0 || (uint64_t)from > src->length ||
+		    (uint64_t)length > src->length - (uint64_t)from) {
+			side = "src";
+		} else if (to < 0 || (uint64_t)to > dst->length || (uint64_t)length > dst->length - (uint64_t)to) {
+			side = "dst";
+		}
+		if (side != NULL) {
+			struct buffer *buffer = side[0] == 's' ? src : dst;
+
+			refused(PyObject_CallMethod((PyObject *)channel, "_refuse", "ssKLLK", "pair", side,
+						    (unsigned long long)i, (long long)(buffer == src ? from : to),
+						    (long long)length, (unsigned long long)buffer->length));
+			return -1;
+		}
+		if (ranges_overlap(src->addr + from, (uint64_t)length, dst->addr + to, (uint64_t)length)) {
+			return refuse_piece(channel, "overlap", "dst", (Py_ssize_t)i);
+		}
+		if (__builtin_add_overflow(self->nbytes, (uint64_t)length, &self->nbytes)) {
+			PyErr_SetString(PyExc_OverflowError, "the lengths add up to more than 2**64 bytes");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+PyDoc_STRVAR(channel_plan_offsets_doc,
+"_plan_offsets($self, src, dst, count, src_offsets, dst_offsets, lengths, /)\n"
+"--\n"
+"\n"
+"Plan copies between two Buffers at many offsets; each stands for itself.\n"
+"\n"
+"Args:\n"
+"    src: A Buffer.\n"
+"    dst: A Buffer.\n"
+"    count: How many pairs.\n"
+"    src_offsets: (start, step), or a buffer of count int64; it is copied.\n"
+"    dst_offsets: The same.\n"
+"    lengths: The same.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	unsigned long long count;
+	PyObject *srcs = NULL, *dsts = NULL;
+
+	if (num_args != 6) {
+		wrong_number("_plan_offsets", "exactly 6 arguments", num_args);
+		return NULL;
+	}
+	count = PyLong_AsUnsignedLongLong(args[2]);
+	if (count == (unsigned long long)-1 && PyErr_Occurred()) {
+		return NULL;
+	}
+	plan = plan_new(self, 2);
+	srcs = Py_BuildValue("[O]", args[0]);
+	dsts = Py_BuildValue("[O]", args[1]);
+	if (plan == NULL || srcs == NULL || dsts == NULL || channel_check(self) < 0 ||
+	    plan_take(plan, srcs, "src", false) < 0 || plan_take(plan, dsts, "dst", true) < 0) {
+		goto failed;
+	}
+	plan->base.piece = piece_of_columns;
+	plan->base.independent = true;
+	plan->base.count = count;
+	if (column_read(&plan->src_offsets, args[3], count, "src_offsets") < 0 ||
+	    column_read(&plan->dst_offsets, args[4], count, "dst_offsets") < 0 ||
+	    column_read(&plan->lengths, args[5], count, "lengths") < 0 || columns_check(plan) < 0) {
+		goto failed;
+	}
+	Py_DECREF(srcs);
+	Py_DECREF(dsts);
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF(srcs);
+	Py_XDECREF(dsts);
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+/* The engine has let go of all pieces. */
+static void
+plan_release_users(struct plan *self)
+{
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		self->buffers[i]->base->map->users--;
+	}
+}
+
+/* Hand a reserved or fresh future's copy to the native channel; takes a reference to the plan. */
+static void
+future_start_plan(struct future *self, struct plan *plan)
+{
+	struct channel *channel = self->channel;
+
+	plan->used = 1;
+	self->plan = (struct plan *)Py_NewRef((PyObject *)plan);
+	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
+		plan->buffers[i]->base->map->users++;
+	}
+	adma_copy_init(&self->copy, NULL, NULL, NULL, NULL, plan->nbytes);
+	self->copy.plan = &plan->base;
+	self->started = 1;
+	channel->started++;
+	Py_INCREF((PyObject *)self); /* the channel's, until the native end */
+	adma_channel_start(channel->native, &self->copy);
+}
+
+/* May this plan be started now? 0, or -1 with the error raised. */
+static int
+plan_check(struct channel *self, PyObject *object)
+{
+	struct plan *plan = (struct plan *)object;
+
+	if (Py_TYPE(object) != plan_type || plan->channel != self || plan->used || plan->nbytes == 0) {
+		PyErr_SetString(PyExc_RuntimeError, "an unused Plan of this channel that copies something is needed");
+		return -1;
+	}
+	if (channel_check(self) < 0) {
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
+		if (buffer_is_closed(plan->buffers[i])) {
+			refuse_side(self, "map_closed", "a map of the copy");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+PyDoc_STRVAR(channel_copy_plan_doc,
+"_copy_plan($self, plan, tag, /)\n"
+"--\n"
+"\n"
+"Start the copy of a plan.\n"
+"\n"
+"Args:\n"
+"    plan: Not started before, of at least one byte.\n"
+"    tag: As for copy().\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture of the bytes of all pieces.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (num_args != 2) {
+		wrong_number("_copy_plan", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	if (plan_check(self, args[0]) < 0 || channel_check_full(self) < 0) {
+		return NULL;
+	}
+	future = future_new(self, ((struct plan *)args[0])->nbytes, args[1] != Py_None ? args[1] : NULL);
+	if (future == NULL) {
+		return NULL;
+	}
+	pending_add(self, future);
+	future_start_plan(future, (struct plan *)args[0]);
+	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+		Py_DECREF((PyObject *)future);
+		return NULL;
+	}
+	return (PyObject *)future;
+}
+
+PyDoc_STRVAR(channel_start_plan_doc,
+"_start_plan($self, future, plan, /)\n"
+"--\n"
+"\n"
+"Start the copy of a plan for a reserved future; as _start() otherwise.\n"
+"\n"
+"Args:\n"
+"    future: A reserved one.\n"
+"    plan: Not started before, of at least one byte.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (num_args != 2) {
+		wrong_number("_start_plan", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	future = reserved_argument(self, args[0]);
+	if (future == NULL) {
+		return NULL;
+	}
+	if (future->asked || future->state != FUTURE_PENDING) {
+		return channel_conclude_reserved(self, future);
+	}
+	if (plan_check(self, args[1]) < 0) {
+		return NULL;
+	}
+	future->reserved = 0;
+	future_start_plan(future, (struct plan *)args[1]);
+	if (channel_schedule_for(self, future) < 0) {
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_want_room_doc,
+"_want_room($self, wanted, /)\n"
+"--\n"
+"\n"
+"Whether _on_room() is called after each turn.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_want_room(PyObject *object, PyObject *wanted)
+{
+	((struct channel *)object)->want_room = PyObject_IsTrue(wanted) > 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_unwatch_doc,
+"_unwatch($self, /)\n"
+"--\n"
+"\n"
+"The watch that _on_armed() began has ended: call it again when the channel waits for the engine again.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_unwatch(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	((struct channel *)object)->watched = 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_limit_waiting_doc,
+"_limit_waiting($self, num, /)\n"
+"--\n"
+"\n"
+"Refuse copies as 'full' while that many wait; 0 for no bound.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_limit_waiting(PyObject *object, PyObject *num)
+{
+	unsigned long long value = PyLong_AsUnsignedLongLong(num);
+
+	if (value == (unsigned long long)-1 && PyErr_Occurred()) {
+		return NULL;
+	}
+	((struct channel *)object)->max_waiting = value;
+	Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(channel_orphan_doc, "_orphan($self, /)\n"
 				 "--\n"
 				 "\n"
@@ -3346,6 +4156,14 @@ static PyMethodDef channel_methods[] = {
 	{"_reserve", METHOD(channel_reserve), METH_FASTCALL, channel_reserve_doc},
 	{"_start", METHOD(channel_start), METH_FASTCALL, channel_start_doc},
 	{"_fail", METHOD(channel_fail), METH_FASTCALL, channel_fail_doc},
+	{"_plan_lists", METHOD(channel_plan_lists), METH_FASTCALL, channel_plan_lists_doc},
+	{"_plan_pairs", METHOD(channel_plan_pairs), METH_FASTCALL, channel_plan_pairs_doc},
+	{"_plan_offsets", METHOD(channel_plan_offsets), METH_FASTCALL, channel_plan_offsets_doc},
+	{"_copy_plan", METHOD(channel_copy_plan), METH_FASTCALL, channel_copy_plan_doc},
+	{"_start_plan", METHOD(channel_start_plan), METH_FASTCALL, channel_start_plan_doc},
+	{"_want_room", channel_want_room, METH_O, channel_want_room_doc},
+	{"_unwatch", channel_unwatch, METH_NOARGS, channel_unwatch_doc},
+	{"_limit_waiting", channel_limit_waiting, METH_O, channel_limit_waiting_doc},
 	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
 	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
 	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
@@ -3428,6 +4246,7 @@ install(void)
 		const char *name; /* in the module, or NULL */
 	} types[] = {
 		{&channel_type, &channel_spec, "Channel"},
+		{&plan_type, &plan_spec, "Plan"},
 		{&buffer_type, &buffer_spec, "Buffer"},
 		{&future_type, &future_spec, "CopyFuture"},
 		{&awaiting_type, &awaiting_spec, NULL},

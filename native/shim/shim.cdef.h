@@ -105,6 +105,8 @@ struct adma_channel_config {
 	uint32_t window;
 	uint64_t graveyard_bytes;
 	uint32_t graveyard_maps;
+	uint64_t segment_bytes;
+	uint64_t window_bytes;
 	uint32_t turn_budget_ns;
 	uint8_t replay;
 };
@@ -123,6 +125,9 @@ struct adma_channel_status {
 	uint32_t num_tasks;
 	uint32_t window;
 	uint32_t in_flight;
+	uint64_t in_flight_bytes;
+	uint32_t faults_in_a_row;
+	uint8_t transitions[8];
 	uint64_t pending;
 	uint64_t waiting;
 	uint64_t buried_bytes;
