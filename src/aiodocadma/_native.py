@@ -95,6 +95,8 @@ class ChannelStatus(NamedTuple):
     num_tasks: int
     window: int
     in_flight: int
+    faults_in_a_row: int
+    transitions: tuple[int, ...]
     pending: int
     waiting: int
     buried_bytes: int
@@ -310,6 +312,8 @@ class NativeChannel:
             status.num_tasks,
             status.window,
             status.in_flight,
+            status.faults_in_a_row,
+            tuple(status.transitions),
             status.pending,
             status.waiting,
             status.buried_bytes,

@@ -259,18 +259,21 @@ def test_another_loop_is_refused(kind: str) -> None:
     loop_a = factory()
     manager = aiodocadma.open_dma()
     dma = loop_a.run_until_complete(manager.__aenter__())
+    src, dst = (loop_a.run_until_complete(dma.alloc(100)) for _ in range(2))
 
     async def misuse() -> None:
-        with pytest.raises(WrongLoopError, match="belongs to"):
-            dma.copy(b"abc", bytearray(3))
+        for sides in ((src, dst), (b"abc", bytearray(3))):
+            with pytest.raises(WrongLoopError, match="belongs to"):
+                dma.copy(*sides)
         with pytest.raises(WrongLoopError):
             await dma.alloc(10)
         with pytest.raises(WrongLoopError):
             await dma.aclose()
 
     run(misuse(), kind)
-    with pytest.raises(WrongLoopError):  # no loop runs at all
-        dma.copy(b"abc", bytearray(3))
+    for sides in ((src, dst), (b"abc", bytearray(3))):
+        with pytest.raises(WrongLoopError):  # no loop runs at all
+            dma.copy(*sides)
 
     async def use() -> None:
         assert await dma.copy(b"abc", bytearray(3)) == 3
@@ -282,17 +285,20 @@ def test_another_loop_is_refused(kind: str) -> None:
 
 async def test_another_thread_is_refused(dma: DMA) -> None:
     caught: list[BaseException] = []
+    src, dst = await dma.alloc(3), await dma.alloc(3)
 
     def misuse() -> None:
-        try:
-            dma.copy(b"abc", bytearray(3))
-        except BaseException as exc:
-            caught.append(exc)
+        for sides in ((src, dst), (b"abc", bytearray(3))):
+            try:
+                dma.copy(*sides)
+            except BaseException as exc:
+                caught.append(exc)
 
     thread = threading.Thread(target=misuse)
     thread.start()
     thread.join()
-    assert [type(exc) for exc in caught] == [WrongLoopError]
+    assert [type(exc) for exc in caught] == [WrongLoopError] * 2
+    caught.clear()
 
 
 def test_several_loops_in_several_threads() -> None:
