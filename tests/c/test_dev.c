@@ -3,7 +3,7 @@
 #include "check.h"
 
 static void
-test_4_8_default_device(void)
+test_4_8_first_device(void)
 {
 	char name[DOCA_DEVINFO_IBDEV_NAME_SIZE];
 	char iface[DOCA_DEVINFO_IFACE_NAME_SIZE];
@@ -30,7 +30,7 @@ test_4_8_default_device(void)
 }
 
 static void
-test_4_1_list_codes(void)
+test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open(void)
 {
 	struct doca_devinfo **list;
 	struct doca_devinfo *saved;
@@ -54,7 +54,7 @@ test_4_1_list_codes(void)
 }
 
 static void
-test_4_8_pci_address_matches_short_and_full(void)
+test_4_8_pci_match__by_address(void)
 {
 	struct doca_devinfo **list;
 	uint32_t num;
@@ -78,7 +78,7 @@ test_4_8_pci_address_matches_short_and_full(void)
 }
 
 static void
-test_4_1_getters_need_room(void)
+test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr(void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_devinfo *info = doca_dev_as_devinfo(dev);
@@ -109,7 +109,7 @@ test_4_1_getters_need_room(void)
 }
 
 static void
-test_4_8_open_is_counted(void)
+test_4_8_open_counted__list(void)
 {
 	struct doca_dev *first = open_dev(NULL);
 	struct doca_dev *second = open_dev(NULL);
@@ -128,13 +128,13 @@ test_4_8_open_is_counted(void)
 }
 
 static void
-test_4_8_close_null_succeeds(void)
+test_4_8_close_null(void)
 {
 	OK(doca_dev_close(NULL));
 }
 
 static void
-test_4_1_close_in_use(void)
+test_4_1_dev_close(void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_mmap *mmap;
@@ -251,8 +251,8 @@ test_1_5_version(void)
 	CHECK_DOCA(docaemu_configure("version=3", NULL, 0), DOCA_ERROR_INVALID_VALUE);
 }
 
-TESTS(TEST(test_4_8_default_device), TEST(test_4_1_list_codes),
-      TEST(test_4_8_pci_address_matches_short_and_full), TEST(test_4_1_getters_need_room),
-      TEST(test_4_8_open_is_counted), TEST(test_4_8_close_null_succeeds),
-      TEST(test_4_1_close_in_use), TEST(test_devices_as_configured),
+TESTS(TEST(test_4_8_first_device), TEST(test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open),
+      TEST(test_4_8_pci_match__by_address), TEST(test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr),
+      TEST(test_4_8_open_counted__list), TEST(test_4_8_close_null),
+      TEST(test_4_1_dev_close), TEST(test_devices_as_configured),
       TEST(test_representors_are_none), TEST(test_2_1_error_names), TEST(test_1_5_version));

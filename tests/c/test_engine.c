@@ -369,7 +369,7 @@ let_in(struct bed *bed, struct doca_dma_task_memcpy *task)
 }
 
 static void
-test_two_threads_on_one_engine_is_a_violation(void)
+test_4_3_22_two_threads_on_one_engine_is_a_violation(void)
 {
 	struct bed bed;
 
@@ -388,4 +388,4 @@ TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_wor
       TEST(test_manual_orders), TEST(test_manual_orders_over_contexts),
       TEST(test_arming_hands_over_at_once), TEST(test_workers_stop_at_a_culprit),
       TEST(test_engines_in_threads),
-      TEST(test_start_and_stop_in_threads), TEST(test_two_threads_on_one_engine_is_a_violation));
+      TEST(test_start_and_stop_in_threads), TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation));
