@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from aiodocadma.testing.conformance import Abi, Outcome
+from aiodocadma.testing.conformance import Abi, Case, Outcome, Variant, run_isolated
 from aiodocadma.testing.conformance import __main__ as command
 
 
@@ -32,12 +33,15 @@ def test_a_word_selects_cases_and_json_has_them() -> None:
     assert [one["findings"] for one in found] == [{"stop_idle": "success"}, {"stop_idle": "bad_state"}]
 
 
-def test_a_failure_gives_one() -> None:
-    """An emulator that breaks a rule by a fault."""
+def test_the_environment_does_not_break_a_case() -> None:
     result = run("-k", "4.3.16", "--engine", "worker", DOCAEMU_CONFIG="fault op=task_submit")
     assert result.returncode == 0, "a case resets what the environment set"
-    result = run("-k", "nothing")
-    assert result.returncode == 2
+
+
+def test_a_failure_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_isolated", lambda choice, variant: Outcome("a", "4.3.16", "fail", "broken"))
+    assert command.main(["-k", "4.3.16"]) == 1
+    assert command.main(["--row", "4.3"]) == 2
 
 
 def test_a_missing_library_gives_two(tmp_path: Path) -> None:
@@ -47,9 +51,18 @@ def test_a_missing_library_gives_two(tmp_path: Path) -> None:
 
 
 def test_a_case_that_crashes_fails_alone() -> None:
-    """A library without the calls: a file that is no DOCA."""
-    python = f"{sys.prefix}/lib"
-    assert run("--library", python).returncode == 2
+    def crash(bed: object) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    variant = Variant(Case("test_4_1_pe_create", "4.1.pe_create", crash, ("default",), "", ()), "default", None)
+    outcome = run_isolated("emulator", variant)
+    assert (outcome.outcome, outcome.detail) == ("fail", "the process was killed by SIGSEGV")
+    json.dumps(outcome._asdict())
+
+
+def test_a_folder_without_a_library_gives_two(tmp_path: Path) -> None:
+    result = run("--library", str(tmp_path))
+    assert (result.returncode, result.stderr) == (2, f"conformance: {tmp_path} holds no libdoca_common.so\n")
 
 
 def test_the_profile_is_loaded_by_the_emulator(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--engine", choices=[*ENGINES, "all"], default="all", help="the emulator's engine")
     parser.add_argument("-k", metavar="WORD", default="", help="only cases whose name or row has the word")
+    parser.add_argument("--row", default="", help="only the case of this row")
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write the answers to open questions to a file")
     parser.add_argument("--in-process", action="store_true", help="no process per case; what crashes ends the run")
@@ -68,6 +69,8 @@ def main(argv: list[str] | None = None) -> int:
     outcomes = []
     for variant in variants(abi, engines):
         if arguments.k not in variant.name and arguments.k not in variant.case.row:
+            continue
+        if arguments.row not in ("", variant.case.row):
             continue
         run = run_case(abi, variant) if arguments.in_process else run_isolated(arguments.library, variant)
         outcomes.append(run)

@@ -247,5 +247,7 @@ def run_isolated(choice: str, variant: Variant) -> Outcome:
     _, status = os.waitpid(child, 0)
     if text:
         return Outcome(*json.loads(text))
-    killed = f"killed by {signal.Signals(status & 127).name}" if os.WIFSIGNALED(status) else "ended without a result"
-    return Outcome(variant.name, variant.case.row, "fail", f"the process was {killed}")
+    killed = "ended without a result"
+    if os.WIFSIGNALED(status):
+        killed = f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return Outcome(variant.name, variant.case.row, "fail", f"the process {killed}", {}, {})
