@@ -130,8 +130,10 @@ set(const char *key, const char *value, char *error, size_t error_size)
 	uint64_t number;
 
 	if (strcmp(key, "version") == 0) {
-		if (emu_version_set(value) == DOCA_SUCCESS) {
-			return DOCA_SUCCESS;
+		doca_error_t result = emu_version_set(value);
+
+		if (result != DOCA_ERROR_INVALID_VALUE) {
+			return result;
 		}
 		goto bad_value;
 	}

@@ -283,6 +283,7 @@ test_4_1_ctx_start__ctx_stop__ctx_setters__dma_create__dma_destroy__dma_task_mem
 {
 	union doca_data data = {.u64 = 1};
 	enum doca_ctx_states state;
+	struct doca_gpu_dma *gpu;
 	struct doca_dma *dma;
 	struct bed bed;
 	uint64_t size;
@@ -298,6 +299,14 @@ test_4_1_ctx_start__ctx_stop__ctx_setters__dma_create__dma_destroy__dma_task_mem
 	CHECK_DOCA(doca_dma_destroy(NULL), DOCA_ERROR_INVALID_VALUE);
 	CHECK(doca_dma_as_ctx(NULL) == NULL);
 	bed_open(&bed, 4096, 2);
+	/* what a DMA context has of other kinds of contexts */
+	OK(doca_ctx_cap_get_num_completion_vectors(doca_dev_as_devinfo(bed.dev), &num));
+	CHECK_EQ(num, 1);
+	OK(doca_ctx_set_completion_vector(bed.ctx, 0));
+	CHECK_DOCA(doca_ctx_set_completion_vector(bed.ctx, 1), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_ctx_set_datapath_on_dpa(bed.ctx, NULL), DOCA_ERROR_NOT_SUPPORTED);
+	CHECK_DOCA(doca_ctx_set_datapath_on_gpu(bed.ctx, NULL), DOCA_ERROR_NOT_SUPPORTED);
+	CHECK_DOCA(doca_dma_get_gpu_handle(bed.dma, &gpu), DOCA_ERROR_NOT_SUPPORTED);
 	CHECK_DOCA(doca_dma_create(bed.dev, NULL), DOCA_ERROR_INVALID_VALUE);
 	OK(doca_dma_create(bed.dev, &dma));
 	CHECK_DOCA(doca_dma_task_memcpy_set_conf(dma, NULL, nothing, 1), DOCA_ERROR_INVALID_VALUE);
@@ -316,6 +325,7 @@ test_4_1_ctx_start__ctx_stop__ctx_setters__dma_create__dma_destroy__dma_task_mem
 	bed_start(&bed);
 	CHECK_DOCA(doca_dma_destroy(bed.dma), DOCA_ERROR_IN_USE);
 	expect_violations(1, "(running): it is not idle");
+	CHECK_DOCA(doca_ctx_set_completion_vector(bed.ctx, 0), DOCA_ERROR_BAD_STATE);
 	bed_close(&bed);
 }
 
