@@ -276,7 +276,7 @@ fork_child(void)
 	emu_mmap_fork_child();
 	emu_pe_fork_child();
 	memset(&emu_stats, 0, sizeof(emu_stats));
-	pthread_mutex_init(&emu_lock, NULL);
+	pthread_mutex_unlock(&emu_lock);
 	emu_engine_fork_child();
 }
 

@@ -426,7 +426,7 @@ test_quarantine_is_bounded(void)
 static void
 test_only_the_latest_violations_are_kept(void)
 {
-	char text[64 * 256];
+	char text[64 * 256] __attribute__((aligned(8))) = "";
 	size_t lines = 0;
 
 	for (int i = 0; i < 70; i++) {
