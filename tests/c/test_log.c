@@ -247,8 +247,8 @@ test_sources(void)
 	int numbers[300];
 	int num = 0;
 
-	while (num < 300 && doca_log_register_source(num == 0 ? "" : "SOURCE", &numbers[num]) ==
-				    DOCA_SUCCESS) {
+	while (num < 300 &&
+	       doca_log_register_source(num == 0 ? "" : "SOURCE", &numbers[num]) == DOCA_SUCCESS) {
 		num++;
 	}
 	CHECK(num > 200 && num < 300);

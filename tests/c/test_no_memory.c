@@ -8,10 +8,14 @@
 
 #include <errno.h>
 
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t num, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
+void *
+__libc_malloc(size_t size);
+void *
+__libc_calloc(size_t num, size_t size);
+void *
+__libc_realloc(void *old, size_t size);
+void *
+__libc_memalign(size_t alignment, size_t size);
 
 static _Thread_local int left = -1; /* allocations until the one that fails; -1: none does */
 

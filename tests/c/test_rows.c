@@ -362,7 +362,8 @@ test_4_2_2_3_the_cycle(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		bed_start(&bed);
 		for (size_t i = 0; i < 4; i++) {
@@ -433,7 +434,8 @@ test_4_3_2_11_an_error_has_its_callback_and_status(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		bed_start(&bed);
 		bed_submit(&bed, 0, 0, 2048, 0);
@@ -462,7 +464,8 @@ test_4_3_4_23_callbacks_and_counts(void)
 	struct bed bed;
 	size_t num;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		bed.hook = note_thread;
 		bed_start(&bed);
@@ -499,9 +502,9 @@ test_4_3_9_10_17_ownership_of_tasks(void)
 	bed_open(&bed, 4096, 1);
 	bed_start(&bed);
 	task = bed_task(&bed, 0, 0, 2048, 8);
-	doca_dma_task_memcpy_set_dst((struct doca_dma_task_memcpy *)task,
-				     doca_dma_task_memcpy_get_dst(
-					     (struct doca_dma_task_memcpy *)task));
+	doca_dma_task_memcpy_set_dst(
+		(struct doca_dma_task_memcpy *)task,
+		doca_dma_task_memcpy_get_dst((struct doca_dma_task_memcpy *)task));
 	configure("fault op=task_submit status=DRIVER");
 	CHECK_DOCA(doca_task_submit(task), DOCA_ERROR_DRIVER);
 	bed.hook = keep;
@@ -519,7 +522,8 @@ test_4_3_15_submit_after_a_fault(void)
 	struct doca_task *late;
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		bed_start(&bed);
 		late = bed_task(&bed, 1, 0, 2048, 8);
@@ -575,7 +579,8 @@ test_4_4_9_10_stop_in_a_callback(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		for (stop_at = 1; stop_at <= 4; stop_at += 3) {
 			bed_open(&bed, 4096, 4);
 			bed.hook = stop_once;
@@ -596,7 +601,8 @@ test_4_4_13_14_a_failure_and_a_restart(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		for (int round = 0; round < 3; round++) {
 			bed.num_ok = 0;
@@ -749,7 +755,8 @@ test_4_6_3_11_12_13_bufs_of_a_task(void)
 	size_t len;
 	void *at;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		struct doca_dma_task_memcpy *task;
 
 		bed_open(&bed, 4096, 2);
@@ -808,7 +815,8 @@ test_4_6_5_destination_too_small(void)
 	struct bed bed;
 	uint8_t behind;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 2);
 		bed_start(&bed);
 		behind = bed.memory[2048 + 64];
@@ -894,24 +902,15 @@ TESTS(TEST(test_4_1_devinfo_is_equal_pci_addr__devinfo_get_pci_addr_str__dev_as_
       TEST(test_4_1_pe_get_notification_handle__pe_request_notification__pe_clear_notification__pe_get_num_inflight_tasks),
       TEST(test_4_1_ctx_start__ctx_stop__ctx_setters__dma_create__dma_destroy__dma_task_memcpy_set_conf__dma_caps),
       TEST(test_4_1_task_submit__task_try_submit__dma_task_memcpy_alloc_init),
-      TEST(test_4_2_2_3_the_cycle),
-      TEST(test_4_2_13_event_mode_in_a_callback),
+      TEST(test_4_2_2_3_the_cycle), TEST(test_4_2_13_event_mode_in_a_callback),
       TEST(test_4_2_15_16_in_an_epoll_set_armed_twice),
       TEST(test_4_3_2_11_an_error_has_its_callback_and_status),
-      TEST(test_4_3_4_23_callbacks_and_counts),
-      TEST(test_4_3_9_10_17_ownership_of_tasks),
-      TEST(test_4_3_15_submit_after_a_fault),
-      TEST(test_4_7_after_reset),
-      TEST(test_4_4_2_3_connection_and_start),
-      TEST(test_4_4_9_10_stop_in_a_callback),
-      TEST(test_4_4_13_14_a_failure_and_a_restart),
-      TEST(test_4_4_15_16_state_callbacks),
+      TEST(test_4_3_4_23_callbacks_and_counts), TEST(test_4_3_9_10_17_ownership_of_tasks),
+      TEST(test_4_3_15_submit_after_a_fault), TEST(test_4_7_after_reset),
+      TEST(test_4_4_2_3_connection_and_start), TEST(test_4_4_9_10_stop_in_a_callback),
+      TEST(test_4_4_13_14_a_failure_and_a_restart), TEST(test_4_4_15_16_state_callbacks),
       TEST(test_4_5_3_4a_5_7_permissions),
       TEST(test_4_5_16_17_18_thread_safety_freed_memory_alignment),
-      TEST(test_4_6_3_11_12_13_bufs_of_a_task),
-      TEST(test_4_10_6_destination_in_the_callback),
-      TEST(test_4_6_5_destination_too_small),
-      TEST(test_4_6_10_lists_as_destination_may_fail),
-      TEST(test_4_7_description),
-      TEST(test_4_8_max_num_devices),
-      TEST(test_4_9_order));
+      TEST(test_4_6_3_11_12_13_bufs_of_a_task), TEST(test_4_10_6_destination_in_the_callback),
+      TEST(test_4_6_5_destination_too_small), TEST(test_4_6_10_lists_as_destination_may_fail),
+      TEST(test_4_7_description), TEST(test_4_8_max_num_devices), TEST(test_4_9_order));

@@ -558,17 +558,10 @@ test_abort_names_the_violation(void)
 	CHECK(strstr(text, "the source changed in flight\n") != NULL);
 }
 
-TESTS(TEST(test_4_6_7_source_changed_in_flight),
-      TEST(test_4_6_7_destination_written_in_flight),
-      TEST(test_4_6_7_lists_in_flight),
-      TEST(test_checksums_in_every_engine),
-      TEST(test_a_corrupting_fault_is_no_violation),
-      TEST(test_two_submits_at_once),
-      TEST(test_every_call_notices_another_thread),
-      TEST(test_destroying_an_engine_inside_it),
-      TEST(test_states_in_the_text),
-      TEST(test_uses_of_freed_objects),
-      TEST(test_quarantine_is_bounded),
-      TEST(test_only_the_latest_violations_are_kept),
-      TEST(test_what_is_left_at_exit),
-      TEST(test_abort_names_the_violation));
+TESTS(TEST(test_4_6_7_source_changed_in_flight), TEST(test_4_6_7_destination_written_in_flight),
+      TEST(test_4_6_7_lists_in_flight), TEST(test_checksums_in_every_engine),
+      TEST(test_a_corrupting_fault_is_no_violation), TEST(test_two_submits_at_once),
+      TEST(test_every_call_notices_another_thread), TEST(test_destroying_an_engine_inside_it),
+      TEST(test_states_in_the_text), TEST(test_uses_of_freed_objects),
+      TEST(test_quarantine_is_bounded), TEST(test_only_the_latest_violations_are_kept),
+      TEST(test_what_is_left_at_exit), TEST(test_abort_names_the_violation));
