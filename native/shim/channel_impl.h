@@ -276,6 +276,12 @@ adma_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static inline uint64_t
+adma_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* How often DOCA is asked again, once a turn, while it refuses for lack of room and holds nothing of ours. */
 #define ADMA_MAX_STARVED_TURNS 64
 

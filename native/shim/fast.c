@@ -3896,7 +3896,7 @@ PyDoc_STRVAR(channel_give_up_doc,
 	     "    error: What awaiting it raises, also if it was cancelled before.\n"
 	     "\n"
 	     "Returns:\n"
-	     "    False if the future has ended already, else True.\n"
+	     "    False if the future has ended or the engine has let go of its copy, else True.\n"
 	     "\n"
 	     "Source: aiodocadma.\n");
 
@@ -3921,7 +3921,8 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 				"the future is not a started one of this channel");
 		return NULL;
 	}
-	if (future->state != FUTURE_PENDING) {
+	if (future->state != FUTURE_PENDING || future->link.next == NULL) {
+		/* Ended, or let go by the engine and only waiting for its cohort. */
 		Py_RETURN_FALSE;
 	}
 	replace(&future->error, Py_NewRef(args[1]));

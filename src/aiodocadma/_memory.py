@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from aiodocadma._dma import DMA
 
-__all__ = ["Buffer", "MemoryMap", "PlainBuffer", "overlapping", "view_of"]
+__all__ = ["Buffer", "MemoryMap", "PlainBuffer", "view_of"]
 
 
 class MemoryMap(Buffer):
@@ -128,32 +128,3 @@ def view_of(obj: Any, argument: str) -> PlainBuffer:
         raise ValueError(f"{argument} must be C-contiguous, but its strides are {view.strides} for shape {view.shape}")
     nbytes = view.nbytes
     return PlainBuffer(view, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)
-
-
-def overlapping(sources: list[PlainBuffer], destinations: list[PlainBuffer]) -> bool:
-    """
-    Whether a destination shares bytes with a source or with another destination.
-
-    Args:
-        sources: Where is read.
-        destinations: Where is written.
-
-    Returns:
-        True if the result of the copy would depend on its order.
-
-    Source: DOCA DMA guide, Task Memcpy: the sides must not overlap.
-    """
-    ranges = sorted(
-        (plain.address, plain.address + plain.nbytes, written)
-        for written, side in ((False, sources), (True, destinations))
-        for plain in side
-        if plain.nbytes
-    )
-    end_of_any = end_of_written = 0  # of the ranges passed
-    for start, end, written in ranges:
-        if start < end_of_written or (written and start < end_of_any):
-            return True
-        end_of_any = max(end_of_any, end)
-        if written:
-            end_of_written = max(end_of_written, end)
-    return False
