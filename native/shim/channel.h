@@ -111,6 +111,7 @@ enum adma_turn {
 	ADMA_TURN_AGAIN = 1,  /* call adma_channel_turn() in the loop's next turn */
 	ADMA_TURN_PARKED = 2, /* PARKED was reached: recycle or close */
 	ADMA_TURN_IDLE = 4,   /* no copy is pending */
+	ADMA_TURN_CLEAR_FAILED = 8, /* clearing the notification failed; see adma_channel_clear_code() */
 };
 
 /**
@@ -173,6 +174,10 @@ adma_channel_turn(struct adma_channel *channel);
 /** The fd's reader: if the fd is readable (it may not be), clear it, then do a turn. */
 unsigned
 adma_channel_readable(struct adma_channel *channel);
+
+/** What doca_pe_clear_notification() answered when it last failed. */
+doca_error_t
+adma_channel_clear_code(const struct adma_channel *channel);
 
 /** Take the list of ended copies, oldest first; linked by next. */
 struct adma_copy *

@@ -2627,6 +2627,14 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
 		wake(self);
 	}
+	if ((asks & ADMA_TURN_CLEAR_FAILED) != 0 && self->native != NULL) {
+		answer = PyObject_CallMethod((PyObject *)self, "_on_clear_failed", "i",
+					     (int)adma_channel_clear_code(self->native));
+		if (answer == NULL) {
+			absorb_error(self, "aiodocadma failed to report an error", &fatal);
+		}
+		Py_XDECREF(answer);
+	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
 		answer = PyObject_CallMethod((PyObject *)self, "_on_parked", NULL);
 		if (answer == NULL) {

@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import enum
 import functools
+import logging
 import os
 import threading
 import warnings
@@ -56,7 +57,11 @@ if TYPE_CHECKING:
 __all__ = ["DMA", "DMAState", "open_dma"]
 
 QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
+LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
+
+
+_logger = logging.getLogger("aiodocadma")
 
 
 class DMAState(enum.Enum):
@@ -101,6 +106,7 @@ class DMA(Channel):
         self._closing: asyncio.Future[None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._native_closed = False  # or closing natively: hands off
+        self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
         loop.add_reader(self._native.fd, _Reader(self, loop))
 
@@ -405,6 +411,14 @@ class DMA(Channel):
             )
         return error
 
+    def _on_clear_failed(self, code: int, /) -> None:
+        """Clearing the notification failed. The drain went on all the same, so it is told and counted, no more."""
+        now = self._loop.time()
+        if now >= self._next_clear_warning:
+            self._next_clear_warning = now + LOG_INTERVAL
+            name = self._engine.library.native.error_name(code)
+            _logger.warning("%s: doca_pe_clear_notification failed: %s", self.device.name, name)
+
     def _on_idle(self) -> None:
         """No copy is pending."""
         self._want_idle(False)
@@ -541,18 +555,23 @@ class DMA(Channel):
         if getattr(self, "_native_closed", True) or self._forked:
             return
         self._native_closed = True
-        warnings.warn(
-            f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, stacklevel=1, source=self
-        )
-        self._detach()
-        if self._loop.is_closed():
-            self._engine.finalize(FINALIZE_TIMEOUT)
-        elif threading.get_ident() == self._thread:
-            _finalize(self._loop, self._engine)
-        else:
-            # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
+        try:
+            warnings.warn(
+                f"unclosed {self.device.name} DMA; use 'async with open_dma()'",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+        finally:  # a filter may turn the warning into an exception
+            self._detach()
+            if self._loop.is_closed():
+                self._engine.finalize(FINALIZE_TIMEOUT)
+            elif threading.get_ident() == self._thread:
+                _finalize(self._loop, self._engine)
+            else:
+                # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
 
     # ---- who may call
 
