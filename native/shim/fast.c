@@ -23,8 +23,8 @@
  * Awaiting. A task takes its fast path for an exact asyncio.Future only, so a pending await yields one of those, the
  * waiter, and completes it at the end. Each await has its own waiter, because Task.cancel() cancels what its task waits
  * for. A CancelledError thrown into the await cancels the copy and waits on with a new waiter; it is raised when the
- * copy has ended. If anyio is loaded this waiting is done in a shielded scope, for anyio cancels again in every turn of
- * the loop until the task obeys.
+ * copy has ended. From the second cancel on, if anyio is loaded, this waiting is done in a shielded scope, for anyio
+ * cancels again in every turn of the loop until the task obeys.
  *
  * Reentrancy. No Python code runs inside a call into the channel. Anything that may run Python (a callback's
  * scheduling, a hook, dropping a reference) comes after the C state of all copies involved is consistent, and lists are
@@ -1846,6 +1846,7 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	struct awaiting *self = (struct awaiting *)object;
 	struct future *future = self->future;
 	PyObject *error, *message;
+	bool again;
 
 	if (num_args < 1 || num_args > 3) {
 		wrong_number("throw", "1 to 3 arguments", num_args);
@@ -1861,13 +1862,18 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	awaiting_drop_waiter(self);
+	again = self->stop != NULL;
 	/* The latest counts: one that comes while anyio's are shielded off is from somebody else. */
 	replace(&self->stop, error);
 	if (future->state == FUTURE_PENDING) {
 		message = message_of(error);
 		future_ask(future, message);
 		Py_XDECREF(message);
-		if (self->scope == NULL) {
+		/*
+		 * A scope of anyio repeats itself in the next turn. At the first cancel it is left alone: it keeps the
+		 * task alive as long as it is entered, also when the loop is closed and the task abandoned.
+		 */
+		if (again && self->scope == NULL) {
 			awaiting_shield(self);
 		}
 	}

@@ -85,7 +85,7 @@ class DMA(Channel):
     ``WrongLoopError``, use after ``os.fork()`` in the child ``ForkedError``.
 
     Args:
-        engine: The opened device, which this object closes.
+        engine: The opened device, which this object closes, unless making the object fails.
         loop: The running loop.
         drain_timeout: Seconds that closing waits for the engine.
 
@@ -108,7 +108,12 @@ class DMA(Channel):
         self._native_closed = False  # or closing natively: hands off
         self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
-        loop.add_reader(self._native.fd, _Reader(self, loop))
+        try:
+            loop.add_reader(self._native.fd, _Reader(self, loop))
+        except BaseException:
+            self._native_closed = True  # the engine stays the caller's
+            self._detach()
+            raise
 
     # ---- what it is
 
@@ -563,12 +568,14 @@ class DMA(Channel):
                 source=self,
             )
         finally:  # a filter may turn the warning into an exception
-            self._detach()
             if self._loop.is_closed():
-                self._engine.finalize(FINALIZE_TIMEOUT)
+                # Copies may be pending: those that end now let go of their memory.
+                self._engine.finalize(FINALIZE_TIMEOUT, self._detach)
             elif threading.get_ident() == self._thread:
+                self._detach()
                 _finalize(self._loop, self._engine)
             else:
+                self._detach()
                 # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
@@ -593,7 +600,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
     loop.remove_reader(engine.channel.fd)
-    engine.finalize(FINALIZE_TIMEOUT)
+    engine.finalize(FINALIZE_TIMEOUT, lambda: None)
 
 
 class _Reader:
@@ -641,6 +648,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         LibraryError: If no usable DOCA library is found.
         DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it.
         ValueError: If a number is out of range.
+        WrongLoopError: If no asyncio event loop runs.
 
     Cancellation: Waits for the opening under way, undoes it, then raises.
     Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
@@ -670,16 +678,28 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
     async def __aenter__(self) -> DMA:
         if self._dma is not None:
             raise RuntimeError("this open_dma() was entered before")
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
+        if loop is None:
+            raise WrongLoopError(
+                "open_dma() needs a running asyncio event loop",
+                hint="Use it in a coroutine under asyncio or uvloop; trio is not supported.",
+            )
         outcome: asyncio.Future[DMA] = loop.create_future()
 
         def opened(engine: Engine | None, exception: BaseException | None) -> None:
+            if engine is None:
+                outcome.set_exception(cast(BaseException, exception))
+                return
             try:
-                if engine is None:
-                    raise cast(BaseException, exception)
                 outcome.set_result(DMA(engine, loop, self._drain_timeout))
             except BaseException as exc:
-                outcome.set_exception(exc)
+                failure = exc
+
+                def undo() -> None:
+                    if not engine.close():
+                        engine.channel.free()
+
+                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
 
         _worker.start(loop, self._open, opened)
         stop = await _worker.wait_out(outcome)

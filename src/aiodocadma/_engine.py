@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Final, Literal
 
 from aiodocadma import _native
@@ -161,8 +162,14 @@ class Engine:
                 failures.append(_native.Failure(code, "doca_dev_close", "stop"))
         return [self.error(failure) for failure in failures]
 
-    def finalize(self, timeout: float) -> None:
-        """For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak."""
-        if self.channel.finalize(timeout):
+    def finalize(self, timeout: float, ended: Callable[[], object]) -> None:
+        """
+        For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak.
+
+        ``ended`` is called when that is done, and before the channel is freed.
+        """
+        closed = self.channel.finalize(timeout)
+        ended()
+        if closed:
             self.channel.free()
             self._device.close()
