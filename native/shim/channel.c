@@ -161,17 +161,28 @@ fail_copy(struct adma_channel *ch, struct adma_copy *copy, doca_error_t code, en
 
 /* ---- completion callbacks: run inside doca_pe_progress(), so they call no DOCA function that may call back ---- */
 
+/* Give a buf back. One that DOCA keeps points into its map for ever, so the map and the inventory must stay. */
+static void
+release_buf(struct adma_channel *ch, struct adma_mmap *map, struct doca_buf **buf)
+{
+	doca_error_t result;
+
+	if (*buf == NULL) {
+		return;
+	}
+	result = ch->lib->doca_buf_dec_refcount(*buf, NULL);
+	*buf = NULL;
+	if (result != DOCA_SUCCESS) {
+		map->stuck = 1;
+		ch->stuck_buf = result;
+	}
+}
+
 static void
 release_bufs(struct adma_channel *ch, struct segment *segment)
 {
-	if (segment->src_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL);
-		segment->src_buf = NULL;
-	}
-	if (segment->dst_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
-		segment->dst_buf = NULL;
-	}
+	release_buf(ch, segment->copy->src_map, &segment->src_buf);
+	release_buf(ch, segment->copy->dst_map, &segment->dst_buf);
 }
 
 static void

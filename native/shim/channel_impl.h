@@ -58,6 +58,7 @@ struct adma_channel {
 	bool park;			/* park when DOCA holds nothing */
 	bool armed;
 	bool unflushed; /* submitted, doorbell not rung */
+	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
 	doca_error_t clear_code; /* of the last clear that failed */
 	uint32_t in_flight;
 	uint32_t starved;     /* turns in a row without room and with nothing in flight */

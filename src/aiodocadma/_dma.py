@@ -247,7 +247,7 @@ class DMA(Channel):
         plain = view_of(obj, "obj")
         if plain.nbytes == 0:
             raise ValueError("obj must hold at least one byte")
-        return await self._register(plain.address, plain.nbytes, plain.access, plain.view)
+        return await self._register(plain.address, plain.nbytes, plain.access, plain.lock)
 
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
         if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
@@ -376,7 +376,7 @@ class DMA(Channel):
         if isinstance(side, Buffer):
             return side
         registered = register(side.address, side.nbytes, side.access, name)
-        return None if registered is None else MemoryMap._adopt(self, registered, side.view)
+        return None if registered is None else MemoryMap._adopt(self, registered, side.lock)
 
     # ---- what C asks
 

@@ -26,7 +26,9 @@ GRAVEYARD_MAPS: Final = 1024  # or be this many
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
 
 # Calls whose failure leaves something that uses the device.
-DEVICE_USERS: Final = frozenset({"doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
+DEVICE_USERS: Final = frozenset(
+    {"doca_buf_dec_refcount", "doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"}
+)
 
 OnFlush = Literal["replay", "fail"]
 

@@ -88,9 +88,9 @@ class MemoryMap(Buffer):
 
 
 class PlainBuffer(NamedTuple):
-    """The caller's memory as the device needs it; ``view`` keeps the export locked while it lives."""
+    """The caller's memory as the device needs it; ``lock`` keeps the export locked while it lives."""
 
-    view: memoryview
+    lock: object
     address: int
     nbytes: int
     readonly: bool
@@ -110,7 +110,7 @@ def view_of(obj: Any, argument: str) -> PlainBuffer:
         argument: The argument's name, for the error.
 
     Returns:
-        The bytes; their export is held as long as ``view`` lives.
+        The bytes; their export is held as long as ``lock`` lives.
 
     Raises:
         TypeError: If it has no buffer protocol.
@@ -127,4 +127,6 @@ def view_of(obj: Any, argument: str) -> PlainBuffer:
     if not view.c_contiguous:
         raise ValueError(f"{argument} must be C-contiguous, but its strides are {view.strides} for shape {view.shape}")
     nbytes = view.nbytes
-    return PlainBuffer(view, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)
+    # A memoryview of a memoryview shares the first one's export, and would let the caller release that.
+    lock = _native.export(obj) if isinstance(obj, memoryview) and nbytes else view
+    return PlainBuffer(lock, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)

@@ -335,6 +335,11 @@ class NativeChannel:
         return _caps(caps)
 
 
+def export(obj: Any) -> object:
+    """Hold an export of an object's C-contiguous buffer for as long as the result lives."""
+    return cast(object, ffi.from_buffer(obj))
+
+
 def address_of(view: memoryview) -> int:
     """The address of a C-contiguous view's first byte; valid while the view lives."""
     return int(ffi.cast("uintptr_t", ffi.from_buffer(view)))

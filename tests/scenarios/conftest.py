@@ -3,31 +3,43 @@ The scenarios' world: each runs in event mode ALL with the strict edge and in SE
 
 A test that takes the fixture ``engine`` also runs on the ``default`` and the ``worker`` engine. Tests that hold copies
 take ``held`` and release them by ``release()``. ``@pytest.mark.matrix(...)`` narrows or widens that;
-``@pytest.mark.diagonal`` is for those that take seconds by their nature: without ``deep``, each value of each axis runs once.
+``@pytest.mark.diagonal`` is for those that take seconds by their nature: without ``deep``, each value of each axis runs
+once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pytest
 import uvloop
 
-from aiodocadma import _library, emulator
+import aiodocadma
+from aiodocadma import DMA, _library, emulator
 from tests.dma.conftest import turns, until
 
-__all__ = ["Child",
+__all__ = [
+    "Child",
     "Iterations",
     "Mode",
-    "Ticker", "cpu_time", "loop_factory", "open_fds", "release", "turns", "until"]
+    "Ticker",
+    "cpu_time",
+    "loop_factory",
+    "open_fds",
+    "opened",
+    "release",
+    "turns",
+    "until",
+]
 
 MODES = ("all", "selective")
 ENGINES = ("default", "worker")
@@ -74,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         marker = item.get_closest_marker("matrix")
         axes = {"modes": MODES, "engines": ENGINES, "loops": ("asyncio", "uvloop")}
-        axes |= {name: () for name in (marker.kwargs if marker else ())}
+        axes |= dict.fromkeys(marker.kwargs if marker else (), ())
         words = callspec.id.split("-")
         places = {values.index(word) for values in axes.values() for word in words if word in values}
         if len(places) > 1:
@@ -120,6 +132,25 @@ def held(mode: Mode) -> Iterator[None]:
 def release(n: int = 1000) -> int:
     """Let the held engine finish n tasks, oldest first; how many there were."""
     return emulator.step(n)
+
+
+@contextlib.asynccontextmanager
+async def opened(*args: Any, **options: Any) -> AsyncIterator[DMA]:
+    """As ``open_dma()``; when the test fails, what the engine holds is released, so that closing ends."""
+    async with aiodocadma.open_dma(*args, **options) as dma:
+        try:
+            yield dma
+        except BaseException:
+            timer = asyncio.get_running_loop().call_soon(_release_for_ever, dma)
+            await dma.aclose()
+            timer.cancel()
+            raise
+
+
+def _release_for_ever(dma: DMA) -> None:
+    if dma._native._channel is not None:
+        release()
+        dma._loop.call_later(0.01, _release_for_ever, dma)
 
 
 class Ticker:
@@ -222,4 +253,3 @@ def child(mode: Mode) -> Callable[..., Child]:
         return Child(done.returncode, done.stdout, done.stderr)
 
     return run
-

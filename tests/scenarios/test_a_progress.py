@@ -15,7 +15,7 @@ import aiodocadma
 from aiodocadma import CopyFuture, _dma, _engine, emulator
 from aiodocadma.exceptions import DocaError
 from tests.dma.conftest import Stepper
-from tests.scenarios.conftest import Child, Iterations, Mode, Ticker, cpu_time, release, turns, until
+from tests.scenarios.conftest import Child, Iterations, Mode, Ticker, cpu_time, opened, release, turns, until
 
 # A completion some microseconds after its submission, never inside it.
 latency = pytest.mark.matrix(engines=("worker",))
@@ -31,7 +31,7 @@ async def test_b02_guessing_idle_before_arming() -> None:
             steps[i] += 1
             await asyncio.sleep(0)
 
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         stepper = Stepper(asyncio.get_running_loop())  # what is submitted in one turn of the loop completes in the next
         async with await dma.alloc(64) as src, await dma.alloc(64) as dst:
             spinners = [asyncio.ensure_future(spin(i)) for i in range(50)]
@@ -68,7 +68,7 @@ async def test_b03_nested_wait_stalls_in_selective_mode() -> None:
 @pytest.mark.usefixtures("held")
 async def test_b04_clearing_inside_progress_makes_a_storm() -> None:
     """One copy held for a second: at most 20 wake-ups and 20 arms, under 50 ms of processor time."""
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         future = dma.copy(b"abc", bytearray(3))
         await until(lambda: not dma._scheduled, "the pump to rest")
         wakeups, arms, cpu = dma.statistics().wakeups, emulator.counters().arms, cpu_time()
@@ -83,7 +83,7 @@ async def test_b04_clearing_inside_progress_makes_a_storm() -> None:
 @pytest.mark.diagonal
 async def test_b05_idle_process_at_full_cpu_without_work() -> None:
     """An open engine without work: under 20 ms of processor time and at most 5 progress calls in 2 seconds."""
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         assert await dma.copy(b"abc", bytearray(3)) == 3
         await turns(10)
         calls, cpu = emulator.counters().progress_calls, cpu_time()
@@ -96,7 +96,7 @@ async def test_b05_idle_process_at_full_cpu_without_work() -> None:
 @pytest.mark.usefixtures("held")
 async def test_b05_idle_process_at_full_cpu_with_held_copies() -> None:
     """100 copies held for 2 seconds: under 60 ms of processor time, at most 50 iterations of the loop."""
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         futures = [dma.copy(b"abc", bytearray(3)) for _ in range(100)]
         await until(lambda: not dma._scheduled, "the pump to rest")
         iterations, cpu = Iterations(), cpu_time()
@@ -121,7 +121,7 @@ async def test_b06_readable_fd_with_nothing_to_read(held_copies: int, monkeypatc
         reader(self)
 
     monkeypatch.setattr(_dma._Reader, "__call__", counting)
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         futures = [dma.copy(b"abc", bytearray(3)) for _ in range(held_copies)]
         await until(lambda: not dma._scheduled, "the pump to rest")
         calls = events = 0
@@ -141,7 +141,7 @@ async def test_b06_readable_fd_with_nothing_to_read(held_copies: int, monkeypatc
 
 async def test_b07_an_error_from_clear_skips_the_drain(engine: str, caplog: pytest.LogCaptureFixture) -> None:
     """Every third clear answers AGAIN, every seventh OPERATING_SYSTEM: all of 500 copies complete all the same."""
-    async with aiodocadma.open_dma(num_tasks=4) as dma:
+    async with opened(num_tasks=4) as dma:
         emulator.inject(
             emulator.Fault("pe_clear_notification", kind="again", interval=3, count=0),
             emulator.Fault("pe_clear_notification", status="OPERATING_SYSTEM", interval=7, count=0),
@@ -175,7 +175,7 @@ async def test_b08_works_only_because_something_times_out(engine: str) -> None:
 
     rng = random.Random(8)
     worst = 0.0
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         async with await dma.alloc(2**20) as ping, await dma.alloc(2**20) as pong:
             memoryview(ping)[:8] = b"ping-pong"[:8]
             with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +198,7 @@ async def test_b08_works_only_because_something_times_out(engine: str) -> None:
 @pytest.mark.usefixtures("held")
 async def test_b09_the_reader_is_called_without_reason() -> None:
     """Called twice by hand between two turns of the loop, and once after all was drained: nothing breaks."""
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         future = dma.copy(b"abc", bytearray(3))
         await until(lambda: not dma._scheduled, "the pump to rest")
         dma._readable()
@@ -248,7 +248,7 @@ async def test_b11_fixed_sleeps_add_latency(engine: str) -> None:
     """1,000 copies, one after another: the bridge adds at most 300 us to the median, and p99 is under 2 ms."""
     waits = []
     async with (
-        aiodocadma.open_dma() as dma,
+        opened() as dma,
         await dma.alloc(4096) as src,
         await dma.alloc(4096) as dst,
     ):
@@ -275,7 +275,7 @@ async def test_b11_fixed_sleeps_burn_the_processor() -> None:
                 count += 1
         return count
 
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         cpu = cpu_time()
         workers = [asyncio.ensure_future(one(dma)) for _ in range(64)]
         await turns(2)
@@ -320,11 +320,11 @@ async def resubmit(dma: aiodocadma.DMA, seconds: float) -> int:
 @pytest.mark.diagonal
 async def test_b12_draining_everything_starves_the_loop(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """512 copies that resubmit at once: a 5 ms ticker is never 25 ms late, and that costs at most 20 % of the rate."""
-    async with aiodocadma.open_dma(num_tasks=512) as dma, Ticker(0.005) as ticker:
+    async with opened(num_tasks=512) as dma, Ticker(0.005) as ticker:
         budgeted = await resubmit(dma, 1)
     assert ticker.worst < 0.025
     monkeypatch.setattr(_engine, "TURN_BUDGET", 0.0)
-    async with aiodocadma.open_dma(num_tasks=512) as dma:
+    async with opened(num_tasks=512) as dma:
         unbudgeted = await resubmit(dma, 1)
     assert budgeted >= 0.8 * unbudgeted
 
@@ -333,7 +333,7 @@ async def test_b12_draining_everything_starves_the_loop(engine: str, monkeypatch
 async def test_b13_copies_that_finish_at_once_never_yield(engine: str, length: int) -> None:
     """20,000 awaits of copies that end at once, in one task: a 10 ms ticker in another is never 50 ms late."""
     async with (
-        aiodocadma.open_dma() as dma,
+        opened() as dma,
         await dma.alloc(64) as src,
         await dma.alloc(64) as dst,
         Ticker(0.01) as ticker,
@@ -357,7 +357,7 @@ def injected(mode: Mode, where: str, code: int) -> emulator.Fault:
 async def test_b15_one_way_to_report_a_code(mode: Mode, engine: str, where: str) -> None:
     """Every code, from every phase: one exception family with the code and DOCA's name; backpressure never surfaces."""
     for code in [*range(1, 31), 77]:
-        async with aiodocadma.open_dma() as dma:
+        async with opened() as dma:
             emulator.inject(injected(mode, where, code))
             copying = dma.copy(b"abc", dst := bytearray(3))
             # AGAIN, and NO_MEMORY from an empty pool: the copy waits for room.

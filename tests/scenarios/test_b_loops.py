@@ -17,7 +17,7 @@ import uvloop
 import aiodocadma
 from aiodocadma import DMA, CopyFuture, _dma, _engine, emulator
 from aiodocadma.exceptions import DocaDriverError, WrongLoopError
-from tests.scenarios.conftest import Child, Iterations, cpu_time, loop_factory, open_fds, release, turns, until
+from tests.scenarios.conftest import Child, Iterations, cpu_time, loop_factory, open_fds, opened, release, turns, until
 
 KINDS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 
@@ -77,7 +77,7 @@ def test_b18_created_under_one_loop_used_under_another(kind: str, engine: str) -
 @KINDS
 @pytest.mark.usefixtures("held")
 def test_b19_completion_after_the_loop_closed(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The loop is closed over three held copies: no traceback, memory locked until the native end, then all is freed."""
+    """The loop is closed over three held copies: no traceback, memory locked to the native end, then all is freed."""
     loop = loop_factory(kind)()
     dsts = [bytearray(3) for _ in range(3)]
     kept: list[Any] = []
@@ -145,7 +145,7 @@ except aiodocadma.exceptions.WrongLoopError as error:
 async def test_b21_reader_removal_is_asynchronous_in_libuv() -> None:
     """Opened, used and closed 500 times without a pause: no fd lost, nothing runs afterwards."""
     for i in range(500):
-        async with aiodocadma.open_dma() as dma:
+        async with opened() as dma:
             await copy_once(dma)
         if i == 10:
             await turns()
@@ -166,7 +166,7 @@ def is_nonblocking(fd: int) -> bool:
 @pytest.mark.parametrize("nonblocking", [False, True])
 async def test_b22_uvloop_switches_the_fd_to_nonblocking(engine: str, nonblocking: bool) -> None:
     """Whoever sets or clears O_NONBLOCK on the notification fd: all paths work, and none blocks or fails."""
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         fd = dma._native.fd
         for i in range(20):
             fcntl.fcntl(
@@ -181,9 +181,9 @@ async def test_b22_uvloop_switches_the_fd_to_nonblocking(engine: str, nonblockin
 
 
 async def test_b24_two_readers_on_one_fd(engine: str) -> None:
-    """The notification fd is not public, so no user's add_reader() replaces ours; 200 copies finish beside other fds."""
+    """The notification fd is not public, so no add_reader() replaces ours; 200 copies finish beside other fds."""
     loop = asyncio.get_running_loop()
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         assert not hasattr(dma, "fileno")
         assert not [name for name in dir(dma) if not name.startswith("_") and "fd" in name.split("_")]
         with pytest.raises(ValueError):  # noqa: PT011 - the loop's own words
@@ -205,7 +205,7 @@ async def test_b24_two_readers_on_one_fd(engine: str) -> None:
 async def test_b25_anyio_users() -> None:
     """A held copy in a scope of 10 ms: it ends after the native end, and anyio's repeated cancels do not spin."""
     loop = asyncio.get_running_loop()
-    async with aiodocadma.open_dma() as dma:
+    async with opened() as dma:
         released = False
 
         def let_go() -> None:
@@ -236,7 +236,7 @@ async def test_b26_eager_tasks_are_admitted_in_the_order_of_creation() -> None:
     """1,000 eager tasks in a TaskGroup with room for four: all finish, in the order they were created."""
     loop = asyncio.get_running_loop()
     loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - not in 3.11
-    async with aiodocadma.open_dma(num_tasks=4) as dma:
+    async with opened(num_tasks=4) as dma:
         order: list[int] = []
         src, dst = await dma.alloc(8), await dma.alloc(8000)
 
@@ -264,7 +264,7 @@ async def step_for_ever() -> None:
 async def test_b26_reentrancy_of_completion_callbacks(engine: str) -> None:
     """A completion callback that submits the next copy, 5,000 times over: no recursion error, nothing lost."""
     loop = asyncio.get_running_loop()
-    async with aiodocadma.open_dma(num_tasks=4) as dma:
+    async with opened(num_tasks=4) as dma:
         src, dst = await dma.alloc(8), await dma.alloc(8)
         left = 5000
         ended = loop.create_future()
