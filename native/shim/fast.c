@@ -1377,6 +1377,13 @@ future_set_log_traceback(PyObject *self, PyObject *value, void *unused)
 }
 
 static PyObject *
+future_get_nbytes(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct future *)object)->copy.length);
+}
+
+static PyObject *
 future_get_bytes_done(PyObject *object, void *unused)
 {
 	struct future *self = (struct future *)object;
@@ -1491,6 +1498,7 @@ static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
+	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},

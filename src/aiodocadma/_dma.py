@@ -409,7 +409,8 @@ class DMA(Channel):
         """Make the exception of a copy that did not end well."""
         if abandoned and code == 0:
             return self._lost or ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
+        failure = _native.copy_failure(code, phase)
+        error = self._engine.error(failure, cause=f"copying {future._nbytes} bytes from src to dst", tag=future.tag)
         if flushed:
             return FlushedError(
                 "another copy's failure ended this one, and it was not replayed", culprit=error, tag=future.tag
