@@ -248,7 +248,9 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data, uni
 			replay_append(ch, segment);
 			return;
 		}
-		copy->flushed = 1;
+		if (copy->code == DOCA_SUCCESS) {
+			copy->flushed = 1; /* else a segment of its own is the culprit */
+		}
 		fail_copy(ch, copy, status, ADMA_PHASE_COMPLETE);
 	}
 	copy->segments--;

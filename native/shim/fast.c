@@ -3382,6 +3382,34 @@ imported(const char *module_name, const char *name)
 	return value;
 }
 
+PyDoc_STRVAR(address_doc,
+"_address(obj, /)\n"
+"--\n"
+"\n"
+"Where an object's buffer begins, whatever its shape and strides.\n"
+"\n"
+"Source: PyObject_GetBuffer.\n");
+
+static PyObject *
+address(PyObject *module, PyObject *object)
+{
+	Py_buffer view;
+	PyObject *answer;
+
+	(void)module;
+	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
+		return NULL;
+	}
+	answer = PyLong_FromVoidPtr(view.buf);
+	PyBuffer_Release(&view);
+	return answer;
+}
+
+static PyMethodDef functions[] = {
+	{"_address", address, METH_O, address_doc},
+	{NULL, NULL, 0, NULL},
+};
+
 /* Everything that the types use; what was made before a failure stays for the next try. */
 static int
 install(void)
@@ -3452,7 +3480,7 @@ install(void)
 		}
 	}
 	module = PyImport_AddModule("aiodocadma._fast"); /* borrowed */
-	if (module == NULL) {
+	if (module == NULL || PyModule_AddFunctions(module, functions) < 0) {
 		return -1;
 	}
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

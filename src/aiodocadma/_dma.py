@@ -327,7 +327,7 @@ class DMA(Channel):
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is not a Buffer: register it for this copy only."""
         self._check()
-        source, destination = self._side(src, "src"), self._side(dst, "dst")
+        source, destination = self._side(src, "src", dst), self._side(dst, "dst", src)
         if source.nbytes > destination.nbytes:
             self._refuse("bounds", source.nbytes, destination.nbytes)
         if destination.readonly:
@@ -364,10 +364,10 @@ class DMA(Channel):
         self._start_worker(register, then)
         return future
 
-    def _side(self, obj: Any, argument: str) -> PlainBuffer:
+    def _side(self, obj: Any, argument: str, other: Any) -> PlainBuffer:
         if isinstance(obj, Buffer) and obj.closed:
             self._refuse("map_closed", argument)
-        return view_of(obj, argument)
+        return view_of(obj, argument, other)
 
     def _mapped(
         self, name: str, side: Buffer | PlainBuffer, register: Callable[[int, int, int, str], int | None]

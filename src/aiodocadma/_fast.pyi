@@ -9,6 +9,8 @@ from typing import Any, Literal, Self, TypeAlias, final
 
 _Reason: TypeAlias = Literal["closed", "forked", "loop", "map_closed", "foreign", "bounds", "access", "overlap"]
 
+def _address(obj: object, /) -> int: ...
+
 # In fact no subclass: it speaks the same protocol, and asyncio.isfuture() is true of it.
 @final
 class CopyFuture(asyncio.Future[int]):

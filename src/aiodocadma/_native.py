@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if lib.adma_fast_install() != 0:
     raise ImportError("aiodocadma: the native types could not be made")
 
-from aiodocadma._fast import Buffer, Channel, CopyFuture  # (made by the line above)
+from aiodocadma._fast import Buffer, Channel, CopyFuture, _address  # (made by the line above)
 
 __all__ = [
     "ACCESS_LOCAL_READ_ONLY",
@@ -341,5 +341,5 @@ def export(obj: Any) -> object:
 
 
 def address_of(view: memoryview) -> int:
-    """The address of a C-contiguous view's first byte; valid while the view lives."""
-    return int(ffi.cast("uintptr_t", ffi.from_buffer(view)))
+    """The address of a contiguous view's first byte; valid while the view lives."""
+    return _address(view)

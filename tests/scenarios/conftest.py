@@ -232,7 +232,8 @@ import asyncio, gc, os, sys, threading, time
 import uvloop
 import aiodocadma
 from aiodocadma import emulator
-emulator.using(os.environ["AIODOCADMA_LIBRARY"]).__enter__()
+using = emulator.using(os.environ["AIODOCADMA_LIBRARY"])
+using.__enter__()
 emulator.configure(strict="report", strict_client=True, edge="strict")
 """
 

@@ -80,7 +80,7 @@ async def test_b44_slot_accounting_differs_from_the_device(engine: str, queue_de
 
 @pytest.mark.matrix(engines=("default", "worker", "manual"))
 async def test_b46_partial_batch_loses_the_tail(engine: str, mode: Mode) -> None:
-    """32 copies in one tick, a queue of ten that is full once more at the seventh: all complete, once each, in order."""
+    """32 copies in one tick, a queue of ten, AGAIN once more at the seventh: all complete, once each, in order."""
     emulator.configure(queue_depth=10)
     async with opened() as dma:
         src, dst = await dma.alloc(8), await dma.alloc(8 * 32)
