@@ -79,6 +79,8 @@ struct adma_channel {
 	bool armed;
 	bool unflushed; /* submitted, doorbell not rung */
 	bool suspect;	/* what is in flight alone is a replayed segment */
+	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
+	doca_error_t clear_code; /* of the last clear that failed */
 	uint32_t in_flight;
 	uint64_t in_flight_bytes;
 	uint32_t faults_in_a_row;

@@ -11,16 +11,29 @@
 
 /* ---- completion callbacks: run inside doca_pe_progress(), so they call no DOCA function that may call back ---- */
 
+/* Give a segment's bufs back. One that DOCA keeps points into its map for ever: map and inventory must stay then. */
 static void
 release_bufs(struct adma_channel *ch, struct segment *segment)
 {
+	doca_error_t result;
+
 	if (segment->src_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL);
+		result = ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL); /* of a list the whole */
 		segment->src_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			for (uint32_t i = 0; i < segment->num_sources; i++) {
+				segment->sources[i].map->stuck = 1;
+			}
+		}
 	}
 	if (segment->dst_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
+		result = ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
 		segment->dst_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			segment->dst_map->stuck = 1;
+		}
 	}
 }
 

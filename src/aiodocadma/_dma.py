@@ -64,6 +64,7 @@ logger = logging.getLogger("aiodocadma")
 
 QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
 MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
+LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
 
 
@@ -88,7 +89,7 @@ class DMA(Channel):
     ``WrongLoopError``, use after ``os.fork()`` in the child ``ForkedError``.
 
     Args:
-        engine: The opened device, which this object closes.
+        engine: The opened device, which this object closes, unless making the object fails.
         loop: The running loop.
         max_waiting: As for ``open_dma()``.
         drain_timeout: As for ``open_dma()``.
@@ -119,15 +120,19 @@ class DMA(Channel):
         self._admission = Admission(loop, self._room, self._want_room)
         self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
         self._fault_timer: asyncio.TimerHandle | None = None
-        self._stall_timeout = stall_timeout
-        self._watchdog: Watchdog | None = None
-        self._watchdog_hits = 0
+        self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._native_closed = False  # or closing natively: hands off
+        self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
-        loop.add_reader(self._native.fd, _Reader(self, loop))
+        try:
+            loop.add_reader(self._native.fd, _Reader(self, loop))
+        except BaseException:
+            self._native_closed = True  # the engine stays the caller's
+            self._detach()
+            raise
 
     # ---- what it is
 
@@ -199,7 +204,7 @@ class DMA(Channel):
             waiting=status.waiting,
             pending=status.pending,
             buried_bytes=status.buried_bytes,
-            watchdog_hits=self._watchdog_hits + (self._watchdog.hits if self._watchdog is not None else 0),
+            watchdog_hits=self._watchdog.hits if self._watchdog is not None else 0,
         )
 
     def __repr__(self) -> str:
@@ -262,7 +267,7 @@ class DMA(Channel):
         plain = view_of(obj, "obj")
         if plain.nbytes == 0:
             raise ValueError("obj must hold at least one byte")
-        return await self._register(plain.address, plain.nbytes, plain.access, plain.view)
+        return await self._register(plain.address, plain.nbytes, plain.access, plain.lock)
 
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
         if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
@@ -426,7 +431,7 @@ class DMA(Channel):
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
         self._check()
-        sources, destinations = items_of(src, "src"), items_of(dst, "dst")
+        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src)
         nbytes = check_items(sources, destinations)
         if nbytes == 0:
             return self._empty(tag)
@@ -469,7 +474,7 @@ class DMA(Channel):
             return item.buffer
         plain = item.plain
         registered = register(plain.address, plain.nbytes, plain.access, item.argument)
-        return None if registered is None else MemoryMap._adopt(self, registered, plain.view)
+        return None if registered is None else MemoryMap._adopt(self, registered, plain.lock)
 
     # ---- what C asks
 
@@ -498,7 +503,8 @@ class DMA(Channel):
             if self._lost is not None:
                 return self._lost_error()
             return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
+        cause = f"copying {future._nbytes} bytes from src to dst"
+        error = self._engine.error(_native.copy_failure(code, phase), cause=cause, tag=future.tag)
         return _flushed(error, future.tag) if flushed else error
 
     def _many_failure(
@@ -541,16 +547,23 @@ class DMA(Channel):
 
     def _on_armed(self) -> None:
         """The channel waits for the engine: watch it. A watchdog only counts and tells; it never rescues."""
-        if self._stall_timeout is not None:
-            self._watchdog = Watchdog(self._loop, self._native, self._stall_timeout, self.device.name)
+        if self._watchdog is not None:
+            self._watchdog.start()
             self._want_idle(True)
+
+    def _on_clear_failed(self, code: int, /) -> None:
+        """Clearing the notification failed. The drain went on all the same, so it is told and counted, no more."""
+        now = self._loop.time()
+        if now >= self._next_clear_warning:
+            self._next_clear_warning = now + LOG_INTERVAL
+            name = self._engine.library.native.error_name(code)
+            logger.warning("%s: doca_pe_clear_notification failed: %s", self.device.name, name)
 
     def _on_idle(self) -> None:
         """No copy is pending: no timers either."""
         self._want_idle(False)
         if self._watchdog is not None:
-            self._watchdog_hits += self._watchdog.stop()
-            self._watchdog = None
+            self._watchdog.stop()
             self._unwatch()
         self._held.clear()
         drainers, self._drainers = self._drainers, []
@@ -700,18 +713,25 @@ class DMA(Channel):
         if getattr(self, "_native_closed", True) or self._forked:
             return
         self._native_closed = True
-        warnings.warn(
-            f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, stacklevel=1, source=self
-        )
-        self._detach()
-        if self._loop.is_closed():
-            self._engine.finalize(FINALIZE_TIMEOUT)
-        elif threading.get_ident() == self._thread:
-            _finalize(self._loop, self._engine)
-        else:
-            # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
+        try:
+            warnings.warn(
+                f"unclosed {self.device.name} DMA; use 'async with open_dma()'",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+        finally:  # a filter may turn the warning into an exception
+            if self._loop.is_closed():
+                # Copies may be pending: those that end now let go of their memory.
+                self._engine.finalize(FINALIZE_TIMEOUT, self._detach)
+            elif threading.get_ident() == self._thread:
+                self._detach()
+                _finalize(self._loop, self._engine)
+            else:
+                self._detach()
+                # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
 
     # ---- who may call
 
@@ -737,7 +757,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
     loop.remove_reader(engine.channel.fd)
-    engine.finalize(FINALIZE_TIMEOUT)
+    engine.finalize(FINALIZE_TIMEOUT, lambda: None)
 
 
 class _Reader:
@@ -789,6 +809,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         LibraryError: If no usable DOCA library is found.
         DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it.
         ValueError: If a number is out of range.
+        WrongLoopError: If no asyncio event loop runs.
 
     Cancellation: Waits for the opening under way, undoes it, then raises.
     Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
@@ -823,16 +844,30 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
     async def __aenter__(self) -> DMA:
         if self._dma is not None:
             raise RuntimeError("this open_dma() was entered before")
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
+        if loop is None:
+            raise WrongLoopError(
+                "open_dma() needs a running asyncio event loop",
+                hint="Use it in a coroutine under asyncio or uvloop; trio is not supported.",
+            )
         outcome: asyncio.Future[DMA] = loop.create_future()
 
         def opened(engine: Engine | None, exception: BaseException | None) -> None:
+            if engine is None:
+                outcome.set_exception(cast(BaseException, exception))
+                return
             try:
                 if engine is None:
                     raise cast(BaseException, exception)
                 outcome.set_result(self._bind(engine, loop))
             except BaseException as exc:
-                outcome.set_exception(exc)
+                failure = exc
+
+                def undo() -> None:
+                    if not engine.close():
+                        engine.channel.free()
+
+                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
 
         _worker.start(loop, self._open, opened)
         stop = await _worker.wait_out(outcome)

@@ -21,6 +21,18 @@ _SUFFIXES: Final = (".so.2", ".so.3", ".so")
 _PREFIX: Final = Path("/opt/mellanox/doca")
 _OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
 
+# What to do first about a code, whatever call answered it.
+_NEXT_STEPS: Final = {
+    2: "Check the permissions of the memory, and 'ulimit -l': the limit of locked memory may be too low.",
+    4: "See what the device can do: 'aiodocadma devices'. A BlueField in NIC mode offers no DMA.",
+    7: "Either a pool is too small (num_tasks), or memory, locked memory above all, is short: see 'ulimit -l'.",
+    16: "See what is there: 'aiodocadma devices'.",
+    17: "Check that both memory ranges stay mapped and allow the access until the copy has ended.",
+    20: "The kernel's log (dmesg) may say which system call failed, and why.",
+    21: "Check the driver and the firmware: dmesg, mlxfwmanager; then close this DMA and open a new one.",
+    31: "The device is lost: check dmesg, reset the device, then open a new DMA.",
+}
+
 
 class Library:
     """
@@ -74,6 +86,7 @@ class Library:
             phase=failure.phase,
             device=device,
             cause=cause,
+            next_step=_NEXT_STEPS.get(failure.code),
             tag=tag,
         )
 

@@ -26,13 +26,14 @@ class Item(NamedTuple):
     plain: PlainBuffer
 
 
-def items_of(side: Any, argument: str) -> list[Item]:
+def items_of(side: Any, argument: str, other: Any = None) -> list[Item]:
     """
     Lock the memory of one side.
 
     Args:
         side: A Buffer, an object with the buffer protocol, or a list or tuple of these.
         argument: Its name, for errors.
+        other: The other side: two Fortran-contiguous arrays of one shape are copied as they lie.
 
     Returns:
         Its parts, in order.
@@ -46,14 +47,14 @@ def items_of(side: Any, argument: str) -> list[Item]:
     """
     if isinstance(side, list | tuple):
         return [_item(part, f"{argument}[{i}]") for i, part in enumerate(side)]
-    return [_item(side, argument)]
+    return [_item(side, argument, other)]
 
 
-def _item(part: Any, argument: str) -> Item:
+def _item(part: Any, argument: str, other: Any = None) -> Item:
     buffer = part if isinstance(part, Buffer) else None
     if buffer is not None and buffer.closed:
         raise refusal("map_closed", argument)
-    return Item(argument, buffer, view_of(part, argument))
+    return Item(argument, buffer, view_of(part, argument, other))
 
 
 def check_items(sources: list[Item], destinations: list[Item]) -> int:
