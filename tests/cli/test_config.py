@@ -15,7 +15,7 @@ from .conftest import Run
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Where the emulator is installed."""
-    return Path(_library.emulator_path()).parents[1]
+    return _library.emulator_folder()
 
 
 def test_flags(run: Run, root: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from aiodocadma._library import emulator_path
+from aiodocadma._library import emulator_folder
 from aiodocadma.cli._exit import ExitCode
 
 _LIBRARIES: Final = ("doca_dma", "doca_argp", "doca_common")
@@ -59,7 +59,7 @@ def print_config(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
-    root = Path(emulator_path()).parents[1]
+    root = emulator_folder()
     for item in args.items:
         print(ITEMS[item][1](root))
     return ExitCode.DONE
