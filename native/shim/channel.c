@@ -276,6 +276,7 @@ adma_channel_readable(struct adma_channel *ch)
 {
 	struct pollfd pollfd = {.fd = ch->fd, .events = POLLIN};
 	doca_error_t result;
+	unsigned bits = 0;
 
 	if (ch->state == ADMA_CHANNEL_PARKED || ch->state == ADMA_CHANNEL_CLOSED ||
 	    poll(&pollfd, 1, 0) <= 0) {
@@ -286,12 +287,26 @@ adma_channel_readable(struct adma_channel *ch)
 	result = ch->lib->doca_pe_clear_notification(ch->pe, ch->fd);
 	if (result != DOCA_SUCCESS && result != DOCA_ERROR_AGAIN) {
 		ch->counters.clear_errors++;
+		ch->clear_code = result;
+		bits = ADMA_TURN_CLEAR_FAILED;
 	}
 	ch->armed = false;
-	return adma_channel_turn(ch);
+	return bits | adma_channel_turn(ch);
+}
+
+doca_error_t
+adma_channel_clear_code(const struct adma_channel *ch)
+{
+	return ch->clear_code;
 }
 
 /* ---- what the layer above reads ---- */
+
+uint64_t
+adma_channel_num_reported(const struct adma_channel *ch)
+{
+	return ch->counters.segments_completed + ch->counters.segments_failed + ch->counters.segments_flushed;
+}
 
 uint64_t
 adma_channel_num_waiting(const struct adma_channel *ch)

@@ -154,6 +154,7 @@ enum adma_turn {
 	ADMA_TURN_IDLE = 4,   /* no copy is pending */
 	ADMA_TURN_ARMED = 8,  /* waits for the notification */
 	ADMA_TURN_FAULT = 16, /* FAILING: DOCA flushes */
+	ADMA_TURN_CLEAR_FAILED = 32, /* clearing the notification failed; see adma_channel_clear_code() */
 };
 
 /**
@@ -220,6 +221,13 @@ adma_channel_readable(struct adma_channel *channel);
 /** Copies started and not ended of which something was not yet given to DOCA. */
 uint64_t
 adma_channel_num_waiting(const struct adma_channel *channel);
+/** Segments that DOCA has reported, whatever became of them: whether this grows is whether the engine lives. */
+uint64_t
+adma_channel_num_reported(const struct adma_channel *channel);
+
+/** What doca_pe_clear_notification() answered when it last failed. */
+doca_error_t
+adma_channel_clear_code(const struct adma_channel *channel);
 
 /** Take the list of ended copies, oldest first; linked by next. */
 struct adma_copy *

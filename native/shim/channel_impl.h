@@ -79,6 +79,8 @@ struct adma_channel {
 	bool armed;
 	bool unflushed; /* submitted, doorbell not rung */
 	bool suspect;	/* what is in flight alone is a replayed segment */
+	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
+	doca_error_t clear_code; /* of the last clear that failed */
 	uint32_t in_flight;
 	uint64_t in_flight_bytes;
 	uint32_t faults_in_a_row;
@@ -274,6 +276,12 @@ static inline uint64_t
 adma_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
+}
+
+static inline uint64_t
+adma_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
 }
 
 /* How often DOCA is asked again, once a turn, while it refuses for lack of room and holds nothing of ours. */

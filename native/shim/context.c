@@ -318,20 +318,25 @@ adma_channel_close(struct adma_channel *ch, struct adma_failure *failures, unsig
 {
 	struct adma_library *lib = ch->lib;
 	struct adma_failure failure = {0};
+	doca_error_t result;
 	unsigned count = 0;
 
 	if (ch->state == ADMA_CHANNEL_CLOSED) {
 		return 0;
 	}
 	ch->state = ADMA_CHANNEL_CLOSED;
-	count = note(failures, max, count, destroy_ctx(ch, &failure), failure.call);
+	result = destroy_ctx(ch, &failure);
+	count = note(failures, max, count, result, failure.call);
 	if (ch->dma != NULL) {
 		return count; /* the device may still touch memory: all that hangs on the context is leaked */
 	}
+	count = note(failures, max, count, ch->stuck_buf, "doca_buf_dec_refcount");
 	count = note(failures, max, count, adma_graveyard_empty(ch), "doca_mmap_destroy");
 	count = note(failures, max, count, adma_unregister_live_maps(ch), "doca_mmap_destroy");
-	count = note(failures, max, count, lib->doca_buf_inventory_destroy(ch->inventory),
-		     "doca_buf_inventory_destroy");
+	if (ch->stuck_buf == DOCA_SUCCESS) {
+		result = lib->doca_buf_inventory_destroy(ch->inventory);
+		count = note(failures, max, count, result, "doca_buf_inventory_destroy");
+	}
 	count = note(failures, max, count, lib->doca_pe_destroy(ch->pe), "doca_pe_destroy");
 	return count;
 }

@@ -23,8 +23,8 @@
  * Awaiting. A task takes its fast path for an exact asyncio.Future only, so a pending await yields one of those, the
  * waiter, and completes it at the end. Each await has its own waiter, because Task.cancel() cancels what its task waits
  * for. A CancelledError thrown into the await cancels the copy and waits on with a new waiter; it is raised when the
- * copy has ended. If anyio is loaded this waiting is done in a shielded scope, for anyio cancels again in every turn of
- * the loop until the task obeys.
+ * copy has ended. From the second cancel on, if anyio is loaded, this waiting is done in a shielded scope, for anyio
+ * cancels again in every turn of the loop until the task obeys.
  *
  * Reentrancy. No Python code runs inside a call into the channel. Anything that may run Python (a callback's
  * scheduling, a hook, dropping a reference) comes after the C state of all copies involved is consistent, and lists are
@@ -1465,6 +1465,13 @@ future_get_admitted(PyObject *object, void *unused)
 }
 
 static PyObject *
+future_get_nbytes(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct future *)object)->copy.length);
+}
+
+static PyObject *
 future_get_bytes_done(PyObject *object, void *unused)
 {
 	struct future *self = (struct future *)object;
@@ -1585,6 +1592,7 @@ static PyGetSetDef future_getset[] = {
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
 	{"_admitted", future_get_admitted, NULL, PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
+	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
@@ -1939,6 +1947,7 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	struct awaiting *self = (struct awaiting *)object;
 	struct future *future = self->future;
 	PyObject *error, *message;
+	bool again;
 
 	if (num_args < 1 || num_args > 3) {
 		wrong_number("throw", "1 to 3 arguments", num_args);
@@ -1955,13 +1964,18 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	awaiting_drop_waiter(self);
+	again = self->stop != NULL;
 	/* The latest counts: one that comes while anyio's are shielded off is from somebody else. */
 	replace(&self->stop, error);
 	if (future->state == FUTURE_PENDING) {
 		message = message_of(error);
 		future_ask(future, message);
 		Py_XDECREF(message);
-		if (self->scope == NULL) {
+		/*
+		 * A scope of anyio repeats itself in the next turn. At the first cancel it is left alone: it keeps the
+		 * task alive as long as it is entered, also when the loop is closed and the task abandoned.
+		 */
+		if (again && self->scope == NULL) {
 			awaiting_shield(self);
 		}
 	}
@@ -2763,6 +2777,15 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 	if ((asks & ADMA_TURN_FAULT) != 0 && !self->faulty) {
 		self->faulty = 1;
 		call_hook(self, "_on_fault", &fatal);
+	}
+	if ((asks & ADMA_TURN_CLEAR_FAILED) != 0 && self->native != NULL) {
+		PyObject *answer = PyObject_CallMethod((PyObject *)self, "_on_clear_failed", "i",
+						       (int)adma_channel_clear_code(self->native));
+
+		if (answer == NULL) {
+			absorb_error(self, "aiodocadma failed to report an error", &fatal);
+		}
+		Py_XDECREF(answer);
 	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
 		self->faulty = 0;
@@ -3896,7 +3919,7 @@ PyDoc_STRVAR(channel_give_up_doc,
 	     "    error: What awaiting it raises, also if it was cancelled before.\n"
 	     "\n"
 	     "Returns:\n"
-	     "    False if the future has ended already, else True.\n"
+	     "    False if the future has ended or the engine has let go of its copy, else True.\n"
 	     "\n"
 	     "Source: aiodocadma.\n");
 
@@ -3921,7 +3944,8 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 				"the future is not a started one of this channel");
 		return NULL;
 	}
-	if (future->state != FUTURE_PENDING) {
+	if (future->state != FUTURE_PENDING || future->link.next == NULL) {
+		/* Ended, or let go by the engine and only waiting for its cohort. */
 		Py_RETURN_FALSE;
 	}
 	replace(&future->error, Py_NewRef(args[1]));
@@ -4212,6 +4236,34 @@ imported(const char *module_name, const char *name)
 	return value;
 }
 
+PyDoc_STRVAR(address_doc,
+"_address(obj, /)\n"
+"--\n"
+"\n"
+"Where an object's buffer begins, whatever its shape and strides.\n"
+"\n"
+"Source: PyObject_GetBuffer.\n");
+
+static PyObject *
+address(PyObject *module, PyObject *object)
+{
+	Py_buffer view;
+	PyObject *answer;
+
+	(void)module;
+	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
+		return NULL;
+	}
+	answer = PyLong_FromVoidPtr(view.buf);
+	PyBuffer_Release(&view);
+	return answer;
+}
+
+static PyMethodDef functions[] = {
+	{"_address", address, METH_O, address_doc},
+	{NULL, NULL, 0, NULL},
+};
+
 /* Everything that the types use; what was made before a failure stays for the next try. */
 static int
 install(void)
@@ -4283,7 +4335,7 @@ install(void)
 		}
 	}
 	module = PyImport_AddModule("aiodocadma._fast"); /* borrowed */
-	if (module == NULL) {
+	if (module == NULL || PyModule_AddFunctions(module, functions) < 0) {
 		return -1;
 	}
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

@@ -95,6 +95,9 @@ adma_mmap_unregister(struct adma_mmap *map)
 {
 	doca_error_t result = DOCA_SUCCESS;
 
+	if (map->stuck) {
+		return DOCA_ERROR_IN_USE;
+	}
 	if (map->mmap != NULL) {
 		result = map->device->library->doca_mmap_destroy(map->mmap);
 		if (result == DOCA_SUCCESS) {

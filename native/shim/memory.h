@@ -28,6 +28,7 @@ struct adma_mmap {
 	uint8_t owns_pages;
 	/* written with the GIL held */
 	uint8_t closed; /* no new copy may name it */
+	uint8_t stuck;	/* DOCA did not take back a buf that points into it: never unregister */
 	uint8_t used;	/* a context has seen a buf of it: bury, do not unregister */
 	uint32_t users; /* started copies that name it and have not ended */
 	uint32_t views; /* exported Python buffers onto it */
@@ -58,6 +59,7 @@ adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint
  * Undo the registration; the pages stay. Nothing may point into the map any more. Threads: any, one at a time per map.
  *
  * @retval DOCA_SUCCESS unregistered, or was before
+ * @retval DOCA_ERROR_IN_USE a buf is stuck in it; it stays registered
  * @retval other doca_mmap_destroy()'s code; the map stays registered
  */
 doca_error_t

@@ -162,6 +162,8 @@ adma_channel_get_counters(const struct adma_channel *channel, struct adma_counte
 void
 adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
 
+uint64_t adma_channel_num_reported(const struct adma_channel *channel);
+
 /* fast.h */
 int
 adma_fast_install(void);

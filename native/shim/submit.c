@@ -4,21 +4,36 @@
 
 #include <stdlib.h>
 
-/* A copy sends this many segments before the next waiting copy has its turn. */
+/* A copy sends this many full segments before the next waiting copy has its turn. */
 #define QUANTUM_SEGMENTS 4
+/* A short segment counts as this part of a full one: below some size a task's cost is not in its bytes. */
+#define MIN_SHARE 32
 
 /* ---- completion callbacks: run inside doca_pe_progress(), so they call no DOCA function that may call back ---- */
 
+/* Give a segment's bufs back. One that DOCA keeps points into its map for ever: map and inventory must stay then. */
 static void
 release_bufs(struct adma_channel *ch, struct segment *segment)
 {
+	doca_error_t result;
+
 	if (segment->src_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL);
+		result = ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL); /* of a list the whole */
 		segment->src_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			for (uint32_t i = 0; i < segment->num_sources; i++) {
+				segment->sources[i].map->stuck = 1;
+			}
+		}
 	}
 	if (segment->dst_buf != NULL) {
-		ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
+		result = ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
 		segment->dst_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			segment->dst_map->stuck = 1;
+		}
 	}
 }
 
@@ -82,7 +97,9 @@ fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code
 	if (copy->plan != NULL && copy->plan->independent && note_failure(copy->plan, &failure)) {
 		return;
 	}
-	copy->flushed = copy->flushed || flushed;
+	if (copy->code == DOCA_SUCCESS) {
+		copy->flushed = flushed; /* if it is the first failure: else the copy has an error of its own */
+	}
 	adma_fail_copy(ch, copy, code, phase);
 }
 
@@ -390,7 +407,7 @@ cut(struct adma_channel *ch, struct segment *segment)
 	}
 	copy->submitted += segment->length;
 	copy->segments++;
-	ch->tenure += segment->length;
+	ch->tenure += adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
 }
 
 static void
@@ -404,7 +421,7 @@ uncut(struct adma_channel *ch, struct segment *segment)
 	}
 	copy->submitted -= segment->length;
 	copy->segments--;
-	ch->tenure -= segment->length;
+	ch->tenure -= adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
 	adma_segment_free(ch, segment);
 }
 

@@ -26,20 +26,20 @@ import logging
 import os
 import threading
 import warnings
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 from weakref import ref
 
 from aiodocadma import _native, _worker
+from aiodocadma._admission import Admission, wake
 from aiodocadma._engine import Engine, OnFlush
+from aiodocadma._held import HeldCopies
 from aiodocadma._many import Offsets, offset_columns
-from aiodocadma._memory import Buffer, MemoryMap, PlainBuffer, overlapping, view_of
+from aiodocadma._memory import Buffer, MemoryMap, view_of
 from aiodocadma._native import Channel, CopyFuture
+from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Statistics
 from aiodocadma._watchdog import Watchdog
 from aiodocadma.exceptions import (
-    AccessError,
-    BoundsError,
     ClosedError,
     CopyManyError,
     DrainTimeoutError,
@@ -47,7 +47,6 @@ from aiodocadma.exceptions import (
     FlushedError,
     ForkedError,
     InternalError,
-    OverlapError,
     QueueFullError,
     WrongLoopError,
 )
@@ -65,6 +64,7 @@ logger = logging.getLogger("aiodocadma")
 
 QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
 MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
+LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
 
 
@@ -89,7 +89,7 @@ class DMA(Channel):
     ``WrongLoopError``, use after ``os.fork()`` in the child ``ForkedError``.
 
     Args:
-        engine: The opened device, which this object closes.
+        engine: The opened device, which this object closes, unless making the object fails.
         loop: The running loop.
         max_waiting: As for ``open_dma()``.
         drain_timeout: As for ``open_dma()``.
@@ -117,20 +117,22 @@ class DMA(Channel):
         self._lost: BaseException | None = None  # why
         self._max_waiting = max_waiting or 0
         self._limit_waiting(self._max_waiting)
-        self._room_waiters: deque[asyncio.Future[None]] = deque()  # wait for room for one more waiting copy
-        self._submitters: deque[tuple[CopyFuture, asyncio.Future[None]]] = deque()  # wait for DOCA to begin
-        self._held: deque[tuple[float, ref[CopyFuture]]] = deque()  # cancelled, until when the engine may have them
-        self._held_timer: asyncio.TimerHandle | None = None
+        self._admission = Admission(loop, self._room, self._want_room)
+        self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
         self._fault_timer: asyncio.TimerHandle | None = None
-        self._stall_timeout = stall_timeout
-        self._watchdog: Watchdog | None = None
-        self._watchdog_hits = 0
+        self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._native_closed = False  # or closing natively: hands off
+        self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
-        loop.add_reader(self._native.fd, _Reader(self, loop))
+        try:
+            loop.add_reader(self._native.fd, _Reader(self, loop))
+        except BaseException:
+            self._native_closed = True  # the engine stays the caller's
+            self._detach()
+            raise
 
     # ---- what it is
 
@@ -202,7 +204,7 @@ class DMA(Channel):
             waiting=status.waiting,
             pending=status.pending,
             buried_bytes=status.buried_bytes,
-            watchdog_hits=self._watchdog_hits + (self._watchdog.hits if self._watchdog is not None else 0),
+            watchdog_hits=self._watchdog.hits if self._watchdog is not None else 0,
         )
 
     def __repr__(self) -> str:
@@ -265,7 +267,7 @@ class DMA(Channel):
         plain = view_of(obj, "obj")
         if plain.nbytes == 0:
             raise ValueError("obj must hold at least one byte")
-        return await self._register(plain.address, plain.nbytes, plain.access, plain.view)
+        return await self._register(plain.address, plain.nbytes, plain.access, plain.lock)
 
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
         if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
@@ -414,51 +416,26 @@ class DMA(Channel):
         Cancellation: Withdraws the copy, waits for the engine to let go of what it has, then raises.
         Source: ``doca_task_submit``.
         """
-        future = await self._copy_when_room(src, dst, tag)
-        if not future._admitted:
-            waiter = self._loop.create_future()
-            self._submitters.append((future, waiter))
-            self._want_room(True)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                future.cancel()
-                await _worker.wait_out(future)
-                if not future.cancelled():
-                    future.exception()  # seen: the cancellation is what the caller gets
-                raise
+        if self._max_waiting:
+            await self._admission.room()
+        future = self.copy(src, dst, tag=tag)
+        await self._admission.begun(future)
         return future
 
-    async def _copy_when_room(self, src: Any, dst: Any, tag: object) -> CopyFuture:
-        first = True
-        while self._full() or (first and self._room_waiters):
-            waiter = self._loop.create_future()
-            # Who was woken and found no room goes to the front again.
-            (self._room_waiters.append if first else self._room_waiters.appendleft)(waiter)
-            first = False
-            self._want_room(True)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.cancelled():
-                    self._room_waiters.remove(waiter)
-                else:
-                    self._on_room()  # woken and cancelled: the room is the next one's
-                raise
-        return self.copy(src, dst, tag=tag)
-
-    def _full(self) -> bool:
-        """Whether one more copy would be one too many; what is being registered waits, too."""
-        return 0 < self._max_waiting <= self._native.status().waiting + self._registering
+    def _room(self) -> int:
+        """Places left for waiting copies; what is being registered waits, too."""
+        if self._closing is not None or self._lost is not None:
+            return 1  # whoever tries is refused
+        return self._max_waiting - self._native.status().waiting - self._registering
 
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
         self._check()
-        sources, destinations = self._items(src, "src"), self._items(dst, "dst")
-        nbytes = self._check_items(sources, destinations)
+        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src)
+        nbytes = check_items(sources, destinations)
         if nbytes == 0:
             return self._empty(tag)
-        if self._full():
+        if self._max_waiting and self._room() <= 0:
             self._refuse("full")
         items = [*sources, *destinations]
         if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
@@ -481,7 +458,7 @@ class DMA(Channel):
                     self._start_plan(future, self._plan_lists(buffers[: len(sources)], buffers[len(sources) :]))
             except BaseException as exc:
                 self._fail(future, exc)
-                self._on_room()
+                self._admission.after_turn()
 
         self._start_worker(register, then)
         return future
@@ -491,44 +468,13 @@ class DMA(Channel):
             return self.copy(*buffers, tag=tag)
         return self._copy_plan(self._plan_lists(buffers[:num_sources], buffers[num_sources:]), tag)
 
-    def _items(self, side: Any, argument: str) -> list[_Item]:
-        """The parts of one side, each with its memory locked."""
-        if not isinstance(side, list | tuple):
-            return [self._item(side, argument)]
-        return [self._item(obj, f"{argument}[{i}]") for i, obj in enumerate(side)]
-
-    def _item(self, obj: Any, argument: str) -> _Item:
-        if isinstance(obj, Buffer):
-            if obj.closed:
-                self._refuse("map_closed", argument)
-            return _Item(argument, obj, view_of(obj, argument))
-        return _Item(argument, None, view_of(obj, argument))
-
-    def _check_items(self, sources: list[_Item], destinations: list[_Item]) -> int:
-        """Refuse what cannot be copied before anything is registered; the bytes to copy."""
-        nbytes = sum(item.plain.nbytes for item in sources)
-        room = sum(item.plain.nbytes for item in destinations)
-        if nbytes > room:
-            self._refuse("bounds", nbytes, room)
-        for item in destinations:
-            if item.plain.readonly:
-                self._refuse("access", item.argument)
-        written = []
-        left = nbytes
-        for item in destinations:
-            written.append(item.plain._replace(nbytes=min(left, item.plain.nbytes)))
-            left -= written[-1].nbytes
-        if overlapping([item.plain for item in sources], written):
-            self._refuse("overlap")
-        return nbytes
-
-    def _mapped(self, item: _Item, register: Callable[[int, int, int, str], int | None]) -> Buffer | None:
+    def _mapped(self, item: Item, register: Callable[[int, int, int, str], int | None]) -> Buffer | None:
         """Register plain memory; the copy's future holds the map, and with it the caller's export."""
         if item.buffer is not None:
             return item.buffer
         plain = item.plain
         registered = register(plain.address, plain.nbytes, plain.access, item.argument)
-        return None if registered is None else MemoryMap._adopt(self, registered, plain.view)
+        return None if registered is None else MemoryMap._adopt(self, registered, plain.lock)
 
     # ---- what C asks
 
@@ -549,26 +495,7 @@ class DMA(Channel):
                 raise QueueFullError(
                     f"{self._max_waiting} copies wait already", hint="await dma.submit() waits for room instead."
                 )
-            case "map_closed":
-                raise ClosedError(f"{_named(*details)} is a closed map")
-            case "foreign":
-                raise WrongLoopError(
-                    f"{_named(*details)} was registered with another DMA", hint="Register it with this one."
-                )
-            case "bounds":
-                where = f"pair {details[2]}: " if len(details) > 2 else ""
-                raise BoundsError(f"{where}dst has {details[1]} bytes, but src has {details[0]}")
-            case "pair":
-                side, index, offset, length, nbytes = details
-                raise BoundsError(f"pair {index}: {length} bytes at offset {offset} of {side}, which has {nbytes}")
-            case "access":
-                raise AccessError(
-                    f"{_named(*details)} is read-only", hint="The destination of a copy must be writable memory."
-                )
-            case "overlap":
-                where = f"pair {details[1]}: " if len(details) > 1 else ""
-                raise OverlapError(f"{where}dst overlaps src")
-        raise InternalError(f"refused: {reason} {details}")
+        raise refusal(reason, *details)
 
     def _failure(self, future: CopyFuture, code: int, phase: int, flushed: bool, abandoned: bool, /) -> BaseException:
         """Make the exception of a copy that did not end well."""
@@ -576,7 +503,8 @@ class DMA(Channel):
             if self._lost is not None:
                 return self._lost_error()
             return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
+        cause = f"copying {future._nbytes} bytes from src to dst"
+        error = self._engine.error(_native.copy_failure(code, phase), cause=cause, tag=future.tag)
         return _flushed(error, future.tag) if flushed else error
 
     def _many_failure(
@@ -590,36 +518,21 @@ class DMA(Channel):
         return CopyManyError(errors, count)
 
     def _on_room(self) -> None:
-        """DOCA may have begun with waiting copies, and there may be room for more."""
-        while self._submitters and self._submitters[0][0]._admitted:
-            _wake(self._submitters.popleft()[1])
-        room = self._max_waiting - self._native.status().waiting - self._registering
-        while self._room_waiters and room > 0:
-            room -= _wake(self._room_waiters.popleft())
-        self._want_room(bool(self._submitters or self._room_waiters))
+        """A turn is over, and somebody waits for room or for DOCA to begin."""
+        self._admission.after_turn()
 
     def _on_held(self, future: CopyFuture, /) -> None:
         """A copy was cancelled and the engine has part of it: that may take ``drain_timeout``."""
-        self._held.append((self._loop.time() + self._drain_timeout, ref(future)))
-        if self._held_timer is None:
-            self._held_timer = self._loop.call_later(self._drain_timeout, self._held_too_long)
-            self._want_idle(True)
+        self._held.add(future)
+        self._want_idle(True)
 
-    def _held_too_long(self) -> None:
-        self._held_timer = None
-        while self._held and self._held[0][0] <= self._loop.time():
-            future = self._held.popleft()[1]()
-            if future is not None and not future.done():
-                self._give_up(future, self._drain_error())
-        while self._held and ((future := self._held[0][1]()) is None or future.done()):
-            self._held.popleft()
-        if self._held:
-            self._held_timer = self._loop.call_at(self._held[0][0], self._held_too_long)
-
-    def _drain_error(self) -> DrainTimeoutError:
-        return DrainTimeoutError(
-            f"{self.device.name} did not let go of a cancelled copy within {self._drain_timeout} s",
-            hint="Its memory stays pinned until the engine lets go of it.",
+    def _give_up_held(self, future: CopyFuture) -> None:
+        self._give_up(
+            future,
+            DrainTimeoutError(
+                f"{self.device.name} did not let go of a cancelled copy within {self._drain_timeout} s",
+                hint="Its memory stays pinned until the engine lets go of it.",
+            ),
         )
 
     def _on_fault(self) -> None:
@@ -634,24 +547,28 @@ class DMA(Channel):
 
     def _on_armed(self) -> None:
         """The channel waits for the engine: watch it. A watchdog only counts and tells; it never rescues."""
-        if self._stall_timeout is not None:
-            self._watchdog = Watchdog(self._loop, self._native, self._stall_timeout, self.device.name)
+        if self._watchdog is not None:
+            self._watchdog.start()
             self._want_idle(True)
+
+    def _on_clear_failed(self, code: int, /) -> None:
+        """Clearing the notification failed. The drain went on all the same, so it is told and counted, no more."""
+        now = self._loop.time()
+        if now >= self._next_clear_warning:
+            self._next_clear_warning = now + LOG_INTERVAL
+            name = self._engine.library.native.error_name(code)
+            logger.warning("%s: doca_pe_clear_notification failed: %s", self.device.name, name)
 
     def _on_idle(self) -> None:
         """No copy is pending: no timers either."""
         self._want_idle(False)
         if self._watchdog is not None:
-            self._watchdog_hits += self._watchdog.stop()
-            self._watchdog = None
+            self._watchdog.stop()
             self._unwatch()
-        if self._held_timer is not None:
-            self._held_timer.cancel()
-            self._held_timer = None
-            self._held.clear()
+        self._held.clear()
         drainers, self._drainers = self._drainers, []
         for waiter in drainers:
-            _wake(waiter)
+            wake(waiter)
 
     def _on_parked(self) -> None:
         """DOCA holds nothing and the pump stays away: close, or make a fresh context."""
@@ -701,7 +618,7 @@ class DMA(Channel):
             logger.error("%s: the engine is lost: %s", self.device.name, cause)
         self._close_begin()
         self._abandon()
-        self._refuse_waiters()
+        self._admission.dismiss()
 
     def _lost_error(self) -> EngineLostError:
         error = EngineLostError(
@@ -709,11 +626,6 @@ class DMA(Channel):
         )
         error.__cause__ = self._lost
         return error
-
-    def _refuse_waiters(self) -> None:
-        """Have those that wait for room try again: they are refused."""
-        while self._room_waiters:
-            _wake(self._room_waiters.popleft())
 
     # ---- closing
 
@@ -745,7 +657,7 @@ class DMA(Channel):
         self._closing = self._loop.create_future()
         self._close_begin()
         self._abandon()
-        self._refuse_waiters()
+        self._admission.dismiss()
         self._native.park()
         self._drain_timer = self._loop.call_later(self._drain_timeout, self._drain_timed_out)
         self._advance()
@@ -801,18 +713,25 @@ class DMA(Channel):
         if getattr(self, "_native_closed", True) or self._forked:
             return
         self._native_closed = True
-        warnings.warn(
-            f"unclosed {self.device.name} DMA; use 'async with open_dma()'", ResourceWarning, stacklevel=1, source=self
-        )
-        self._detach()
-        if self._loop.is_closed():
-            self._engine.finalize(FINALIZE_TIMEOUT)
-        elif threading.get_ident() == self._thread:
-            _finalize(self._loop, self._engine)
-        else:
-            # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
+        try:
+            warnings.warn(
+                f"unclosed {self.device.name} DMA; use 'async with open_dma()'",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+        finally:  # a filter may turn the warning into an exception
+            if self._loop.is_closed():
+                # Copies may be pending: those that end now let go of their memory.
+                self._engine.finalize(FINALIZE_TIMEOUT, self._detach)
+            elif threading.get_ident() == self._thread:
+                self._detach()
+                _finalize(self._loop, self._engine)
+            else:
+                self._detach()
+                # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
 
     # ---- who may call
 
@@ -828,28 +747,8 @@ class DMA(Channel):
             self._refuse("closed")
 
 
-class _Item(NamedTuple):
-    """A part of one side of a copy: a Buffer, or plain memory to be registered."""
-
-    argument: str
-    buffer: Buffer | None
-    plain: PlainBuffer
-
-
-def _named(argument: str, index: int | None = None) -> str:
-    return argument if index is None else f"{argument}[{index}]"
-
-
 def _flushed(culprit: DocaError, tag: object) -> FlushedError:
     return FlushedError("another copy's failure ended this one, and it was not replayed", culprit=culprit, tag=tag)
-
-
-def _wake(waiter: asyncio.Future[None]) -> bool:
-    """Whether there still was somebody to wake."""
-    if waiter.done():
-        return False
-    waiter.set_result(None)
-    return True
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -858,7 +757,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
     loop.remove_reader(engine.channel.fd)
-    engine.finalize(FINALIZE_TIMEOUT)
+    engine.finalize(FINALIZE_TIMEOUT, lambda: None)
 
 
 class _Reader:
@@ -910,6 +809,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         LibraryError: If no usable DOCA library is found.
         DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it.
         ValueError: If a number is out of range.
+        WrongLoopError: If no asyncio event loop runs.
 
     Cancellation: Waits for the opening under way, undoes it, then raises.
     Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
@@ -944,16 +844,30 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
     async def __aenter__(self) -> DMA:
         if self._dma is not None:
             raise RuntimeError("this open_dma() was entered before")
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
+        if loop is None:
+            raise WrongLoopError(
+                "open_dma() needs a running asyncio event loop",
+                hint="Use it in a coroutine under asyncio or uvloop; trio is not supported.",
+            )
         outcome: asyncio.Future[DMA] = loop.create_future()
 
         def opened(engine: Engine | None, exception: BaseException | None) -> None:
+            if engine is None:
+                outcome.set_exception(cast(BaseException, exception))
+                return
             try:
                 if engine is None:
                     raise cast(BaseException, exception)
                 outcome.set_result(self._bind(engine, loop))
             except BaseException as exc:
-                outcome.set_exception(exc)
+                failure = exc
+
+                def undo() -> None:
+                    if not engine.close():
+                        engine.channel.free()
+
+                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
 
         _worker.start(loop, self._open, opened)
         stop = await _worker.wait_out(outcome)

@@ -20,7 +20,7 @@ _CHANNEL_STATES: Final = ("RUNNING", "FAILING", "DRAINING", "PARKED", "LOST", "C
 
 class Watchdog:
     """
-    Looks from time to time, while copies are pending, whether anything ends.
+    Looks from time to time, while DOCA holds tasks, whether anything ends.
 
     Args:
         loop: The DMA's.
@@ -38,34 +38,29 @@ class Watchdog:
         self._channel = channel
         self._timeout = timeout
         self._device = device
-        self._ended = self._count_ended()
+        self._reported = 0
+        self._timer: asyncio.TimerHandle | None = None
         self.hits = 0
-        self._timer = loop.call_later(timeout, self._look)
 
-    def stop(self) -> int:
-        """
-        End the watch.
+    def start(self) -> None:
+        """The channel waits for the engine."""
+        self._reported = self._channel.num_reported()
+        self._timer = self._loop.call_later(self._timeout, self._look)
 
-        Returns:
-            How many stalls it saw.
-
-        Source: aiodocadma.
-        """
-        self._timer.cancel()
-        return self.hits
-
-    def _count_ended(self) -> int:
-        counters = self._channel.counters()
-        return counters["segments_completed"] + counters["segments_failed"] + counters["segments_flushed"]
+    def stop(self) -> None:
+        """Nothing is pending any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _look(self) -> None:
-        ended = self._count_ended()
-        if ended == self._ended:
+        reported = self._channel.num_reported()
+        if reported == self._reported:
             self.hits += 1
             logger.warning(
                 "%s: nothing ended for %g s: %s", self._device, self._timeout, name_cause(self._channel.status())
             )
-        self._ended = ended
+        self._reported = reported
         self._timer = self._loop.call_later(self._timeout, self._look)
 
 

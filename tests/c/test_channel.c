@@ -611,7 +611,8 @@ ON_EACH_LIBRARY(test_a_clear_that_complains_does_not_hide_completions)
 	(void)settle_turns();
 	CHECK_EQ(step(1), 1);
 	CHECK(poll(&pollfd, 1, 0) == 1);
-	CHECK_EQ(adma_channel_readable(client->channel), ADMA_TURN_IDLE);
+	CHECK_EQ(adma_channel_readable(client->channel), ADMA_TURN_IDLE | ADMA_TURN_CLEAR_FAILED);
+	CHECK_EQ(adma_channel_clear_code(client->channel), DOCA_ERROR_OPERATING_SYSTEM);
 	CHECK_EQ(take_done(), 1);
 	CHECK_EQ(counted().clear_errors, 1);
 	client->lib->doca_pe_clear_notification = clear_notification;
