@@ -2,7 +2,8 @@
 Which C test shows which rule.
 
 A C test has the rows it shows in its name: ``test_4_3_1_2_one_step`` shows 4.3.1 and 4.3.2,
-``test_4_1_pe_create__pe_destroy`` those of two calls. Run as a program, it lists the rules that need a C test and have none.
+``test_4_1_pe_create__pe_destroy`` those of two calls. Run as a program, it lists the rules that need a C test and have
+none.
 """
 
 from __future__ import annotations

@@ -39,6 +39,15 @@ def test_system() -> None:
     assert not failed
 
 
+def test_a_release_without_experimental_calls() -> None:
+    old = Abi(str(Path(EMULATOR.path).with_name("libdocaemu-2.6.so")))
+    results = [run_case(old, variant) for variant in variants(old, ("default",))]
+    assert [result for result in results if result.outcome == "fail"] == []
+    missing = {result.detail for result in results if result.detail.startswith("this library has no")}
+    assert "this library has no doca_pe_set_event_mode" in missing
+    assert len(missing) == 6
+
+
 def test_each_rule_has_one_case() -> None:
     assert sorted(case.row for case in cases()) == sorted(rule.row for rule in RULES if rule.row not in NOT_TESTED)
     rows = {rule.row for rule in RULES}

@@ -22,7 +22,7 @@ def profile(outcomes: list[Outcome], version: str) -> str:
 
     Args:
         outcomes: Of a run on a card.
-        version: The library's.
+        version: The library's; empty if it does not tell.
 
     Returns:
         Lines as ``docaemu.h`` describes them.
@@ -32,7 +32,10 @@ def profile(outcomes: list[Outcome], version: str) -> str:
     findings = {key: value for outcome in outcomes for key, value in outcome.findings.items()}
     notes = {key: value for outcome in outcomes for key, value in outcome.notes.items()}
     lines = ["# How a DOCA library answered the open questions; for DOCAEMU_CONFIG_FILE or docaemu_configure.", ""]
-    lines += [f"version={version}", *(f"{key}={value}" for key, value in sorted(findings.items()))]
+    lines += [
+        *([f"version={version}"] if version else []),
+        *(f"{key}={value}" for key, value in sorted(findings.items())),
+    ]
     lines += ["", *(f"# {question}: {answer}" for question, answer in sorted(notes.items()))]
     return "\n".join(line.replace(";", ",") if line.startswith("#") else line for line in lines) + "\n"
 
@@ -77,12 +80,14 @@ def main(argv: list[str] | None = None) -> int:
         if not arguments.json:
             detail = f": {run.detail}" if run.detail else ""
             print(f"{run.outcome.upper():4} {run.row:38} {run.name}{detail}", flush=True)
-    version = abi.ffi.string(abi.doca_version_runtime()).decode() if hasattr(abi, "doca_version_runtime") else "?"
+    version = abi.ffi.string(abi.doca_version_runtime()).decode() if hasattr(abi, "doca_version_runtime") else ""
     if arguments.json:
         print(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
     else:
         counts = Counter(outcome.outcome for outcome in outcomes)
-        print(f"{abi.path}, DOCA {version}: {counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped")
+        print(
+            f"{abi.path}, DOCA {version or 'of unknown version'}: {counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped"
+        )
         if not abi.emulated:
             print(profile(outcomes, version), end="")
     if arguments.profile:

@@ -74,6 +74,15 @@ class Bed:
         result = int(function(*args))
         return ERRORS.get(result, str(result))
 
+    def has(self, name: str) -> bool:
+        """Whether the library has ``doca_NAME``; experimental calls came later."""
+        return hasattr(self.abi, f"doca_{name}")
+
+    @property
+    def modes(self) -> tuple[int | None, ...]:
+        """The event modes there are: None is the default one, SELECTIVE."""
+        return (None, 1) if self.has("pe_set_event_mode") else (None,)
+
     def expect(self, codes: str, name: str, *args: object) -> str:
         """Call ``doca_NAME``, which must give one of some codes."""
         code = self.code(name, *args)

@@ -58,6 +58,7 @@ class Case(NamedTuple):
         engines: The emulator's engines it runs on.
         setting: Which setting chooses among the readings of the row, if it has several.
         readings: Their values.
+        needs: Calls that older releases do not have, without ``doca_``.
 
     Source: aiodocadma.
     """
@@ -68,6 +69,7 @@ class Case(NamedTuple):
     engines: tuple[str, ...]
     setting: str
     readings: tuple[str, ...]
+    needs: tuple[str, ...] = ()
 
 
 class Variant(NamedTuple):
@@ -115,7 +117,11 @@ def row_of(name: str) -> str:
 
 
 def case(
-    *, engines: tuple[str, ...] = ("default",), setting: str = "", readings: tuple[str, ...] = ()
+    *,
+    engines: tuple[str, ...] = ("default",),
+    setting: str = "",
+    readings: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Bed], None]], Callable[[Bed], None]]:
     """
     Declare the test of a row.
@@ -124,6 +130,7 @@ def case(
         engines: The emulator's engines it runs on.
         setting: Which setting chooses among the readings of the row, if it has several.
         readings: Their values.
+        needs: Calls that older releases do not have, without ``doca_``.
 
     Returns:
         A decorator.
@@ -133,7 +140,7 @@ def case(
 
     def declare(function: Callable[[Bed], None]) -> Callable[[Bed], None]:
         name = function.__name__
-        _cases[name] = Case(name, row_of(name), function, engines, setting, readings)
+        _cases[name] = Case(name, row_of(name), function, engines, setting, readings, needs)
         return function
 
     return declare
@@ -201,6 +208,9 @@ def run_case(abi: Abi, variant: Variant) -> Outcome:
             setting = f" {variant.case.setting}={variant.reading}" if variant.reading else ""
             bed.configure(f"engine={variant.engine}{setting}")
         try:
+            for call in variant.case.needs:
+                if not bed.has(call):
+                    raise SkipError(f"this library has no doca_{call}")
             variant.case.run(bed)
         finally:
             bed.close()

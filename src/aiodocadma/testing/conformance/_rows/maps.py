@@ -266,7 +266,7 @@ def test_4_5_15_destroying_an_exported_map(t: Bed) -> None:
     t.destroy("mmap", mapping)
 
 
-@case()
+@case(needs=("mmap_enable_thread_safety",))
 def test_4_5_16_bufs_do_not_keep_a_thread_safe_map(t: Bed) -> None:
     t.ram = t.memory(4096)
     mapping = t.map(t.ram, start=False)

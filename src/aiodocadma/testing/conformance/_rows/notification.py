@@ -53,8 +53,8 @@ def test_4_2_3_progress_arm_wait_clear(t: Bed) -> None:
 
 @case(engines=ENGINES)
 def test_4_2_4_arming_with_a_completion_pending(t: Bed) -> None:
-    for mode in (SELECTIVE, ALL):
-        t.open(mode=mode if mode else None)
+    for mode in t.modes:
+        t.open(mode=mode)
         t.copy(0, 0, 4096, 64)
         t.settle(4096, t.data(0, 64))
         t.arm()
@@ -122,7 +122,7 @@ def test_4_2_8_selective_serves_what_was_pending(t: Bed) -> None:
     t.run()
 
 
-@case(engines=ENGINES)
+@case(engines=ENGINES, needs=("pe_set_event_mode",))
 def test_4_2_9_all_needs_no_clear(t: Bed) -> None:
     t.open(mode=ALL)
     t.arm()
@@ -135,7 +135,7 @@ def test_4_2_9_all_needs_no_clear(t: Bed) -> None:
     t.check(not t.readable(), "the next arm does not clear")
 
 
-@case(engines=ENGINES)
+@case(engines=ENGINES, needs=("pe_set_event_mode",))
 def test_4_2_10_all_may_be_progressed_while_armed(t: Bed) -> None:
     t.open(mode=ALL)
     t.arm()
@@ -160,7 +160,7 @@ def test_4_2_11_selective_delivers_after_the_clear(t: Bed) -> None:
     t.equal("completions", len(t.events), 1)
 
 
-@case(engines=ENGINES, setting="edge", readings=("level", "strict"))
+@case(engines=ENGINES, setting="edge", readings=("level", "strict"), needs=("pe_set_event_mode",))
 def test_4_2_12_arm_then_progress_closes_the_race(t: Bed) -> None:
     t.open(mode=ALL)
     t.copy(0, 0, 4096, 64)
@@ -171,7 +171,7 @@ def test_4_2_12_arm_then_progress_closes_the_race(t: Bed) -> None:
     t.until(lambda: t.events, "a completion from before the arm")
 
 
-@case()
+@case(needs=("pe_set_event_mode",))
 def test_4_2_13_event_mode_at_run_time(t: Bed) -> None:
     t.open()
     for mode in (ALL, SELECTIVE, ALL):
@@ -191,8 +191,8 @@ def test_4_2_13_event_mode_at_run_time(t: Bed) -> None:
 
 @case(engines=("default", "worker"))
 def test_4_2_14_submitting_while_armed(t: Bed) -> None:
-    for mode in (SELECTIVE, ALL):
-        t.open(mode=mode if mode else None)
+    for mode in t.modes:
+        t.open(mode=mode)
         for i in range(20):
             t.arm()
             t.copy(i, 0, 4096, 8)

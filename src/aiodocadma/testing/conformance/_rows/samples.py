@@ -88,7 +88,7 @@ def test_4_10_6_the_destination_in_the_callback(t: Bed) -> None:
     t.equal("the data", seen, [(4096, 64)])
 
 
-@case()
+@case(needs=("log",))
 def test_4_10_10_log_without_a_backend(t: Bed) -> None:
     source = t.make("int", "log_register_source", b"CONFORMANCE::LOG")
     text = t.ffi.new("char[]", b"word")

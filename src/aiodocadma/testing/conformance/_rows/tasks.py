@@ -263,7 +263,7 @@ def test_4_3_18_a_full_queue(t: Bed) -> None:
     t.equal("completions", len(t.events), 64)
 
 
-@case(engines=ENGINES)
+@case(engines=ENGINES, needs=("task_submit_ex",))
 def test_4_3_19_flushing(t: Bed) -> None:
     t.open()
     for i, flags in enumerate((OPTIMIZE_REPORTS, OPTIMIZE_REPORTS, FLUSH)):
@@ -272,7 +272,7 @@ def test_4_3_19_flushing(t: Bed) -> None:
     t.equal("completions", len(t.events), 3)
 
 
-@case(engines=ENGINES)
+@case(engines=ENGINES, needs=("task_submit_ex",))
 def test_4_3_20_without_flush_a_task_may_wait(t: Bed) -> None:
     t.open()
     t.call("task_submit_ex", t.as_task(t.task(t.src(0, 64), t.dst(4096, 64))), NONE)
@@ -287,7 +287,7 @@ def test_4_3_20_without_flush_a_task_may_wait(t: Bed) -> None:
     t.equal("completions", len(t.events), 1)
 
 
-@case(engines=ENGINES)
+@case(engines=ENGINES, needs=("dma_set_ordered_completions",))
 def test_4_3_21_ordered_completions(t: Bed) -> None:
     t.open(32, start=False, size=1 << 20)
     t.call("dma_set_ordered_completions", t.dma, 1)
