@@ -91,7 +91,7 @@ def test_a_run_writes_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "profile"
     assert command.main(["-k", "4.6.10", "--engine", "default", "--profile", str(path)]) == 0
     assert "dst_list=" in path.read_text()
-    assert "passed" in capsys.readouterr().out
+    assert "2 pass, 0 fail" in capsys.readouterr().out
 
 
 def test_attributes_of_the_library_are_its_functions() -> None:

@@ -85,9 +85,8 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
     else:
         counts = Counter(outcome.outcome for outcome in outcomes)
-        print(
-            f"{abi.path}, DOCA {version or 'of unknown version'}: {counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped"
-        )
+        ends = ", ".join(f"{counts[end]} {end}" for end in ("pass", "fail", "skip"))
+        print(f"{abi.path}, DOCA {version or 'of unknown version'}: {ends}")
         if not abi.emulated:
             print(profile(outcomes, version), end="")
     if arguments.profile:
