@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_dma.h: DMA instances, their tasks, and what a task does. */
 #include "emu.h"
+#include "peer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -361,8 +362,11 @@ check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *sr
 	      const struct doca_buf *dst)
 {
 	const uint8_t *to = dst->data + dst->data_len;
-	size_t room = task->lists ? emu_buf_room(dst) : task->len;
+	size_t room = (task->special & EMU_TASK_LISTS) != 0 ? emu_buf_room(dst) : task->len;
 
+	if (doca_unlikely((src->mmap->import != NULL) != (dst->mmap->import != NULL))) {
+		return; /* addresses of two processes */
+	}
 	if (src->data < to + room && to < src->data + src->data_len) {
 		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
 			      "source and destination overlap");
@@ -402,7 +406,7 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		permitted = permitted && dst->mmap->writable &&
 			    emu_mmap_has_dev(dst->mmap, ctx->dev);
 	}
-	task->lists = task->src->next != NULL || task->dst->next != NULL;
+	task->special = task->src->next != NULL || task->dst->next != NULL ? EMU_TASK_LISTS : 0;
 	task->len = length;
 	task->from = task->src->data;
 	task->to = task->dst->data + task->dst->data_len;
@@ -439,16 +443,24 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	return DOCA_SUCCESS;
 }
 
-/* Let a fault decide how the task ends, if one hits. */
+/* What is not in the bufs: imported maps, and a fault that decides how the task ends. */
 static void
-plan_fault(struct doca_dma_task_memcpy *task)
+plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 {
 	struct emu_completion_fault fault;
 
-	if (emu_fault_completion(&fault)) {
+	if ((special & EMU_SPECIAL_IMPORTS) != 0 && task->held) {
+		for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+			task->special |= src->mmap->import != NULL ? EMU_TASK_REMOTE : 0;
+		}
+		for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
+			task->special |= dst->mmap->import != NULL ? EMU_TASK_REMOTE : 0;
+		}
+	}
+	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(&fault)) {
 		task->base.fatal = fault.fatal;
 		if (fault.corrupt) {
-			task->corrupt = 1;
+			task->special |= EMU_TASK_CORRUPT;
 		} else {
 			task->planned = fault.status;
 		}
@@ -470,13 +482,13 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	struct doca_buf *dst = task->dst;
 	struct doca_ctx *ctx = task->base.ctx;
 	uint64_t max = ((struct doca_dma *)ctx)->max_buf_size;
+	uint32_t special;
 
 	task->base.fatal = 1;
 	task->base.flushed = 0;
 	task->base.finished = 0;
 	task->planned = DOCA_SUCCESS;
-	task->lists = 0;
-	task->corrupt = 0;
+	task->special = 0;
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
 			src->next == NULL && dst->next == NULL && src->data_len - 1 < max &&
 			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
@@ -500,16 +512,17 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 			return result;
 		}
 	}
-	if (doca_unlikely((atomic_load_explicit(&emu_flags, memory_order_relaxed) &
-			   EMU_FLAG_FAULTS) != 0)) {
-		plan_fault(task);
+	special = atomic_load_explicit(&emu_special, memory_order_relaxed);
+	if (doca_unlikely(special != 0)) {
+		plan_special(task, special);
 	}
 	emu_trace_copy(task->from, task->to, task->len);
 	return DOCA_SUCCESS;
 }
 
-static void
-execute_lists(struct doca_dma_task_memcpy *task)
+/* Copy piece by piece between lists, or between processes. */
+static doca_error_t
+execute_pieces(struct doca_dma_task_memcpy *task)
 {
 	const struct doca_buf *src = task->src;
 	const struct doca_buf *dst = task->dst;
@@ -521,6 +534,7 @@ execute_lists(struct doca_dma_task_memcpy *task)
 		size_t from = src->data_len - src_done;
 		size_t room = emu_buf_room(dst) - dst_done;
 		size_t part = from < room ? from : room;
+		uint8_t *to;
 
 		if (part == 0) {
 			if (from == 0) {
@@ -532,10 +546,54 @@ execute_lists(struct doca_dma_task_memcpy *task)
 			}
 			continue;
 		}
-		emu_copy(dst->data + dst->data_len + dst_done, src->data + src_done, part);
+		to = dst->data + dst->data_len + dst_done;
+		if (src->mmap->import == NULL && dst->mmap->import == NULL) {
+			emu_copy(to, src->data + src_done, part);
+		} else {
+			doca_error_t result =
+				emu_peer_copy(dst->mmap->import, to, src->mmap->import,
+					      src->data + src_done, part);
+
+			if (result != DOCA_SUCCESS) {
+				return result;
+			}
+		}
 		src_done += part;
 		dst_done += part;
 		left -= part;
+	}
+	return DOCA_SUCCESS;
+}
+
+/* Flip the first byte that was written. */
+static void
+corrupt(const struct doca_buf *dst)
+{
+	uint8_t *byte;
+	uint8_t value;
+
+	while (emu_buf_room(dst) == 0) {
+		dst = dst->next;
+	}
+	byte = dst->data + dst->data_len;
+	if (dst->mmap->import == NULL) {
+		*byte ^= 0xff;
+	} else if (emu_peer_copy(NULL, &value, dst->mmap->import, byte, 1) == DOCA_SUCCESS) {
+		value ^= 0xff;
+		emu_peer_copy(dst->mmap->import, byte, NULL, &value, 1);
+	}
+}
+
+static void
+execute_special(struct doca_dma_task_memcpy *task)
+{
+	if ((task->special & (EMU_TASK_LISTS | EMU_TASK_REMOTE)) != 0) {
+		task->base.result = execute_pieces(task);
+	} else {
+		emu_copy(task->to, task->from, task->len);
+	}
+	if ((task->special & EMU_TASK_CORRUPT) != 0 && task->base.result == DOCA_SUCCESS) {
+		corrupt(task->dst);
 	}
 }
 
@@ -547,18 +605,10 @@ emu_dma_execute(struct doca_dma_task_memcpy *task)
 	if (doca_unlikely(task->planned != DOCA_SUCCESS)) {
 		return;
 	}
-	if (doca_likely(!task->lists)) {
+	if (doca_likely(task->special == 0)) {
 		emu_copy(task->to, task->from, task->len);
 	} else {
-		execute_lists(task);
-	}
-	if (doca_unlikely(task->corrupt)) {
-		const struct doca_buf *dst = task->dst;
-
-		while (emu_buf_room(dst) == 0) {
-			dst = dst->next;
-		}
-		dst->data[dst->data_len] ^= 0xff;
+		execute_special(task);
 	}
 }
 

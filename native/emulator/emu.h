@@ -53,6 +53,9 @@ enum emu_setting {
 	EMU_MAX_BUF_SIZE,
 	EMU_MAX_BUF_LIST_LEN,
 	EMU_MAX_NUM_TASKS,
+	EMU_PEER_TIMEOUT, /* milliseconds */
+	EMU_PEER_USERS,	  /* 1: any */
+	EMU_EXPORT_STOP_REVOKES,
 	EMU_NUM_SETTINGS,
 };
 
@@ -78,6 +81,11 @@ extern _Atomic uint32_t emu_flags;
 
 doca_error_t emu_enter_slow(const char *op);
 void emu_init(void);
+
+/* What a submit must look at beyond the bufs; 0 while it is only those. */
+#define EMU_SPECIAL_FAULTS 1u  /* faults are set */
+#define EMU_SPECIAL_IMPORTS 2u /* a map was imported once */
+extern _Atomic uint32_t emu_special;
 
 /* Fail the calling function if a fault is set for it; `op` is its name without "doca_". */
 #define EMU_ENTER(op) \
@@ -191,6 +199,11 @@ struct emu_global_stats {
 	_Atomic uint64_t live_tasks;
 	_Atomic uint64_t live_workers;
 	_Atomic uint64_t pinned_bytes;
+	_Atomic uint64_t live_exports;
+	_Atomic uint64_t live_imports;
+	_Atomic uint64_t peer_reads;
+	_Atomic uint64_t peer_writes;
+	_Atomic uint64_t peer_refused;
 };
 
 extern struct emu_global_stats emu_stats;
@@ -286,6 +299,9 @@ struct doca_mmap {
 	union doca_data user_data;
 	_Atomic uint32_t num_bufs;
 	_Atomic uint64_t users; /* bits of the contexts that used it */
+	uint64_t generation;	/* how often its exports ended */
+	struct emu_export *exports;
+	struct emu_import *import; /* of a map created from an export */
 };
 
 bool emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev);
@@ -379,10 +395,13 @@ struct doca_dma_task_memcpy {
 	uint8_t *to;
 	size_t len;
 	doca_error_t planned; /* how the execution will end */
-	uint8_t lists;	      /* src or dst is a list */
-	uint8_t corrupt;
-	uint8_t held; /* in_flight of the bufs was raised */
+	uint8_t special;      /* EMU_TASK_ flags; 0: one memcpy does it */
+	uint8_t held;	      /* in_flight of the bufs was raised */
 };
+
+#define EMU_TASK_LISTS 1u   /* src or dst is a list */
+#define EMU_TASK_CORRUPT 2u /* flip a byte of the destination */
+#define EMU_TASK_REMOTE 4u  /* src or dst is imported */
 
 /* Claimed from the front by compare-and-swap, filled at the back by the PE's thread. */
 struct emu_ring {

@@ -30,6 +30,7 @@ struct fault {
 static struct fault *faults; /* emu_lock */
 
 _Atomic uint32_t emu_flags = EMU_FLAG_UNINITIALISED;
+_Atomic uint32_t emu_special;
 
 /* Whether a fault hits this call, counting the call; emu_lock is held. */
 static bool
@@ -212,6 +213,7 @@ emu_fault_add(char *words, char *error, size_t error_size)
 	}
 	*link = fault;
 	atomic_fetch_or(&emu_flags, EMU_FLAG_FAULTS);
+	atomic_fetch_or(&emu_special, EMU_SPECIAL_FAULTS);
 	pthread_mutex_unlock(&emu_lock);
 	return DOCA_SUCCESS;
 
@@ -232,6 +234,7 @@ emu_faults_reset(void)
 		free(fault);
 	}
 	atomic_fetch_and(&emu_flags, ~EMU_FLAG_FAULTS);
+	atomic_fetch_and(&emu_special, ~EMU_SPECIAL_FAULTS);
 	pthread_mutex_unlock(&emu_lock);
 }
 

@@ -64,7 +64,8 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	}
 	task->state = EMU_TASK_SUBMITTED;
 	task->status = DOCA_ERROR_IN_PROGRESS;
-	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max && !ctx->ordered) {
+	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max && !ctx->ordered &&
+	    (copy->special & EMU_TASK_REMOTE) == 0) {
 		ring = &ctx->small;
 	}
 	if (doca_unlikely(ctx->engine == EMU_ENGINE_MANUAL)) {

@@ -38,6 +38,11 @@
  *     stop_idle=success         doca_ctx_stop of an idle context: success or bad_state
  *     memlock=0                 bytes that may be registered at once; 0: no limit
  *     memlock_status=NOT_PERMITTED  what doca_mmap_start gives above it
+ *     peer_timeout=1000         milliseconds an importer waits for the process that exported
+ *     peer_users=same           who may import what this process exports, and from whom it imports:
+ *                               processes of the same user and root's, or any
+ *     export_stop=not_permitted doca_mmap_stop of an exported map is NOT_PERMITTED; revoke: it ends
+ *                               the exports
  *     seed=1                    of random orders
  *     version=3.0.0058          doca_version_runtime
  *     max_buf_size=2M           of the default device, and of device lines that do not say
@@ -95,6 +100,9 @@ struct docaemu_counters {
 	uint64_t max_in_flight;	     /* most tasks in flight on one progress engine */
 	uint64_t ctx_starts;
 	uint64_t ctx_faults;	     /* contexts stopped by a failed task */
+	uint64_t peer_reads;	     /* pieces of memory exported here that peers read */
+	uint64_t peer_writes;	     /* likewise, that peers wrote */
+	uint64_t peer_refused;	     /* requests of peers that were refused */
 };
 
 /* What exists now. */
@@ -110,6 +118,8 @@ struct docaemu_live {
 	uint64_t in_flight; /* of those, submitted and not reported */
 	uint64_t workers;
 	uint64_t pinned_bytes; /* in started maps */
+	uint64_t exports;      /* descriptors in force */
+	uint64_t imports;      /* maps created from an export */
 };
 
 /* One copy as it was submitted; of buf lists the first element. */
@@ -239,6 +249,18 @@ doca_error_t docaemu_spurious_notification(void);
  */
 DOCAEMU_API
 doca_error_t docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+
+/**
+ * End all exports of this process as if their maps had been stopped: importers' copies fail with
+ * IO_FAILED, their descriptors can be imported no more. A map that is exported again gets another
+ * descriptor.
+ *
+ * @retval DOCA_SUCCESS no copy reads or writes through the old descriptors any more
+ *
+ * Any thread.
+ */
+DOCAEMU_API
+doca_error_t docaemu_revoke_exports(void);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,7 @@ __all__ = [
     "last_copies",
     "live_objects",
     "reset",
+    "revoke_exports",
     "spurious_notification",
     "step",
     "violations",
@@ -69,6 +70,9 @@ class Counters(NamedTuple):
     max_in_flight: int
     ctx_starts: int
     ctx_faults: int
+    peer_reads: int
+    peer_writes: int
+    peer_refused: int
 
 
 class LiveObjects(NamedTuple):
@@ -89,6 +93,8 @@ class LiveObjects(NamedTuple):
     in_flight: int
     workers: int
     pinned_bytes: int
+    exports: int
+    imports: int
 
 
 class CopyTrace(NamedTuple):
@@ -155,6 +161,7 @@ def _emulator() -> tuple[cffi.FFI, Any]:
         uint64_t docaemu_violations(char *buf, size_t size);
         int docaemu_spurious_notification(void);
         int docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+        int docaemu_revoke_exports(void);
     """)
     return ffi, ffi.dlopen(emulator_path())
 
@@ -338,6 +345,18 @@ def spurious_notification() -> None:
     """
     _, lib = _emulator()
     _checked(lib.docaemu_spurious_notification(), "docaemu_spurious_notification")
+
+
+def revoke_exports() -> None:
+    """
+    End all exports of this process, as if their maps had been stopped.
+
+    Importers' copies fail from now on, and the descriptors can be imported no more.
+
+    Source: ``docaemu_revoke_exports``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_revoke_exports(), "docaemu_revoke_exports")
 
 
 def last_copies(n: int = 1) -> list[CopyTrace]:
