@@ -2,6 +2,7 @@
 /* doca_dma.h: DMA instances, their tasks, and what a task does. */
 #include "emu.h"
 #include "peer.h"
+#include "schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ doca_dma_destroy(struct doca_dma *dma)
 	atomic_fetch_sub(&dma->ctx.dev->num_users, 1);
 	emu_ring_destroy(&dma->ctx.small);
 	emu_ring_destroy(&dma->ctx.large);
+	free(dma->ctx.heap);
+	free(dma->ctx.lags);
 	if (dma->slab != NULL) {
 		emu_retire(dma->slab, dma->slab_tasks * sizeof(*dma->slab));
 	}
@@ -163,6 +166,8 @@ emu_dma_start(struct doca_dma *dma)
 	struct emu_ring small;
 	struct emu_ring large;
 	struct doca_dma_task_memcpy *slab = NULL;
+	struct doca_task **heap = NULL;
+	uint64_t *lags = NULL;
 
 	if (!device->dma) {
 		return DOCA_ERROR_NOT_SUPPORTED;
@@ -183,9 +188,15 @@ emu_dma_start(struct doca_dma *dma)
 	}
 	if (dma->slab_tasks != dma->num_tasks) {
 		slab = calloc(dma->num_tasks, sizeof(*slab));
-		if (slab == NULL) {
-			goto free_large;
+		heap = calloc(dma->num_tasks, sizeof(struct doca_task *));
+		lags = calloc(dma->num_tasks, sizeof(*lags));
+		if (slab == NULL || heap == NULL || lags == NULL) {
+			goto free_slab;
 		}
+		free(dma->ctx.heap);
+		free(dma->ctx.lags);
+		dma->ctx.heap = heap;
+		dma->ctx.lags = lags;
 		if (dma->slab != NULL) {
 			emu_retire(dma->slab, dma->slab_tasks * sizeof(*slab));
 		}
@@ -193,6 +204,7 @@ emu_dma_start(struct doca_dma *dma)
 		dma->slab_tasks = dma->num_tasks;
 		dma->slab_used = 0;
 		dma->free_list = NULL;
+		dma->parked = NULL;
 	}
 	if (ring_size != dma->ring_size) {
 		emu_ring_destroy(&dma->ctx.small);
@@ -207,7 +219,10 @@ emu_dma_start(struct doca_dma *dma)
 	dma->max_list_len = emu_device_max_list_len(device);
 	return DOCA_SUCCESS;
 
-free_large:
+free_slab:
+	free(slab);
+	free(heap);
+	free(lags);
 	if (ring_size != dma->ring_size) {
 		emu_ring_destroy(&large);
 	}
@@ -270,6 +285,9 @@ doca_dma_task_memcpy_alloc_init(struct doca_dma *dma, const struct doca_buf *src
 	} else if (dma->slab_used < dma->slab_tasks) {
 		new_task = &dma->slab[dma->slab_used++];
 		new_task->base.ctx = &dma->ctx;
+	} else if (emu_sched_reap(&dma->ctx)) {
+		new_task = (struct doca_dma_task_memcpy *)dma->free_list;
+		dma->free_list = new_task->base.next;
 	} else {
 		emu_add(&emu_stats.no_memory, 1);
 		return DOCA_ERROR_NO_MEMORY;
@@ -444,7 +462,7 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 }
 
 /* What is not in the bufs: imported maps, and a fault that decides how the task ends. */
-static void
+EMU_COLD static void
 plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 {
 	struct emu_completion_fault fault;
@@ -453,13 +471,23 @@ plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 		for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
 			task->special |= src->mmap->import != NULL ? EMU_TASK_REMOTE : 0;
 		}
+		task->special |= (task->special & EMU_TASK_REMOTE) != 0 ? EMU_TASK_PULL : 0;
 		for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
-			task->special |= dst->mmap->import != NULL ? EMU_TASK_REMOTE : 0;
+			if (dst->mmap->import != NULL) {
+				task->special |= EMU_TASK_REMOTE;
+				task->special &= (uint8_t)~EMU_TASK_PULL;
+			}
 		}
+	}
+	if ((special & EMU_SPECIAL_SCHED) != 0) {
+		emu_sched_begin(task->base.ctx);
 	}
 	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(&fault)) {
 		task->base.fatal = fault.fatal;
-		if (fault.corrupt) {
+		if (fault.hold) {
+			task->special |= EMU_TASK_HOLD;
+			emu_sched_begin(task->base.ctx);
+		} else if (fault.corrupt) {
 			task->special |= EMU_TASK_CORRUPT;
 		} else {
 			task->planned = fault.status;
@@ -584,7 +612,7 @@ corrupt(const struct doca_buf *dst)
 	}
 }
 
-static void
+EMU_COLD static void
 execute_special(struct doca_dma_task_memcpy *task)
 {
 	if ((task->special & (EMU_TASK_LISTS | EMU_TASK_REMOTE)) != 0) {

@@ -17,6 +17,7 @@
  */
 #define _GNU_SOURCE
 #include "engine.h"
+#include "schedule.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -52,11 +53,16 @@ static struct {
 	_Atomic uint32_t num_started;
 	_Atomic uint32_t quit;
 	uint64_t last_tick;
+	struct doca_task *delayed_first; /* executed, to be finished later; earliest first */
+	struct doca_task *delayed_last;
 	struct emu_worker workers[EMU_NUM_WORKERS];
 } engine = {
 	.life = PTHREAD_MUTEX_INITIALIZER,
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 };
+
+/* What emu_engine_lock() locks, to wait with. */
+pthread_mutex_t *const emu_engine_mutex = &engine.lock;
 
 /* ---- sleeping and waking ---- */
 
@@ -144,7 +150,7 @@ claim_locked(void)
 		}
 		if (task != NULL) {
 			/* Decided at the claim: what was claimed before a culprit is executed. */
-			task->flushed = atomic_load(&ctx->broken) != 0;
+			task->flushed = atomic_load(&ctx->broken) != 0 && emu_sched_flushes(task);
 			return task;
 		}
 	}
@@ -160,7 +166,8 @@ active_locked(void)
 			continue;
 		}
 		if (emu_ring_tail(&ctx->small) != ctx->seen ||
-		    emu_ring_tail(&ctx->large) != ctx->seen_large || emu_ring_waiting(&ctx->small) != 0) {
+		    emu_ring_tail(&ctx->large) != ctx->seen_large ||
+		    emu_ring_waiting(&ctx->small) != 0 || atomic_load(&ctx->pe->late) != 0) {
 			return true;
 		}
 	}
@@ -214,20 +221,87 @@ emu_engine_finish(struct doca_task *task)
 		task->next = first;
 	} while (!atomic_compare_exchange_weak(&ctx->done, &first, task));
 	/* After the culprit is on the list: what is flushed because of it comes behind it. */
-	if (culprit) {
+	if (culprit && ctx->reporting != EMU_REPORT_SCHEDULED) {
 		uint64_t status = emu_get(EMU_FLUSH_STATUS);
 		uint32_t none = 0;
 
 		atomic_compare_exchange_strong(&ctx->broken, &none,
 					       status != 0 ? (uint32_t)status : (uint32_t)result);
 	}
-	emu_pe_signal(ctx->pe);
+	if (ctx->reporting != EMU_REPORT_SCHEDULED || emu_sched_tells(task)) {
+		emu_pe_signal(ctx->pe);
+	}
+}
+
+/* ---- what is kept back for a while of real time; the lock is held ---- */
+
+static uint64_t
+real_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Finish an executed task once its latency is over, counted from its execution. */
+static void
+finish_later(struct doca_task *task, uint64_t latency_us)
+{
+	task->real_due = real_ns() + latency_us * 1000u;
+	task->next = NULL;
+	if (engine.delayed_last != NULL) {
+		engine.delayed_last->next = task;
+	} else {
+		engine.delayed_first = task;
+	}
+	engine.delayed_last = task;
+}
+
+/* Finish what has waited long enough; how long the next one still has, UINT64_MAX if there is none. */
+static uint64_t
+finish_delayed(void)
+{
+	uint64_t now;
+
+	if (doca_likely(engine.delayed_first == NULL)) {
+		return UINT64_MAX;
+	}
+	now = real_ns();
+	while (engine.delayed_first != NULL) {
+		struct doca_task *task = engine.delayed_first;
+
+		if (task->real_due > now) {
+			return task->real_due - now;
+		}
+		engine.delayed_first = task->next;
+		if (task->next == NULL) {
+			engine.delayed_last = NULL;
+		}
+		emu_engine_finish(task);
+	}
+	return UINT64_MAX;
+}
+
+/* Send the notifications that were kept back. */
+void
+emu_engine_deliver_late(void)
+{
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		emu_pe_signal_late(ctx->pe);
+	}
+}
+
+/* See to it that a notification that was kept back is sent after a tick. */
+void
+emu_engine_late(void)
+{
+	wake_one();
 }
 
 static void *
 worker_main(void *arg)
 {
-	static const struct timespec tick = {.tv_nsec = EMU_TICK_NS};
 	struct emu_worker *self = arg;
 	struct emu_worker *other = &engine.workers[1 - self->index];
 	uint32_t sleep = EMU_TICKING;
@@ -238,8 +312,11 @@ worker_main(void *arg)
 	pthread_mutex_lock(&engine.lock);
 	for (;;) {
 		struct doca_task *task;
+		struct timespec timeout;
+		uint64_t wait;
 
 		atomic_store(&self->sleep, sleep);
+		wait = finish_delayed();
 		task = claim_locked();
 		if (task != NULL) {
 			atomic_store(&self->sleep, EMU_AWAKE);
@@ -251,7 +328,11 @@ worker_main(void *arg)
 			emu_engine_execute(task);
 			emu_add(&emu_stats.tasks_worker, 1);
 			pthread_mutex_lock(&engine.lock);
-			emu_engine_finish(task);
+			if (doca_unlikely(task->ctx->latency_real != 0)) {
+				finish_later(task, task->ctx->latency_real);
+			} else {
+				emu_engine_finish(task);
+			}
 			sleep = EMU_TICKING;
 			continue;
 		}
@@ -265,13 +346,19 @@ worker_main(void *arg)
 		pthread_mutex_unlock(&engine.lock);
 		emu_add(&emu_stats.worker_sleeps, 1);
 		errno = 0;
-		futex(&self->sleep, FUTEX_WAIT, sleep, sleep == EMU_TICKING ? &tick : NULL);
+		if (sleep == EMU_TICKING && wait > EMU_TICK_NS) {
+			wait = EMU_TICK_NS;
+		}
+		timeout.tv_sec = (time_t)(wait / 1000000000u);
+		timeout.tv_nsec = (long)(wait % 1000000000u);
+		futex(&self->sleep, FUTEX_WAIT, sleep, wait != UINT64_MAX ? &timeout : NULL);
 		pthread_mutex_lock(&engine.lock);
 		if (sleep == EMU_TICKING && atomic_load(&self->sleep) == EMU_TICKING) {
 			/* A whole tick without being woken. */
 			bool active = active_locked();
 
 			tick_locked();
+			emu_engine_deliver_late();
 			sleep = active ? EMU_TICKING : EMU_ASLEEP;
 		} else {
 			sleep = EMU_TICKING;
@@ -497,6 +584,8 @@ emu_engine_fork_child(void)
 		ctx->listed = false;
 	}
 	engine.ctxs = NULL;
+	engine.delayed_first = NULL;
+	engine.delayed_last = NULL;
 	engine.num_served = 0;
 	atomic_store(&engine.num_workers, 0);
 	atomic_store(&engine.num_started, 0);

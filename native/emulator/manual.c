@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manual engine: tasks begin when docaemu_step() and docaemu_complete() say so. */
 #include "engine.h"
+#include "schedule.h"
 
 static uint64_t random_state = 1; /* the engine's lock */
 
-static uint64_t
-next_random(void)
+/* The next random number of the seed; the lock is held. */
+uint64_t
+emu_engine_random(void)
 {
 	uint64_t x = random_state;
 
@@ -25,6 +27,7 @@ emu_engine_reseed(void)
 	if (random_state == 0) {
 		random_state = 1;
 	}
+	emu_sched_reseed();
 	emu_engine_unlock();
 }
 
@@ -46,7 +49,7 @@ claim_manual_locked(int order)
 		return NULL;
 	}
 	if (order == DOCAEMU_ORDER_RANDOM) {
-		pick = next_random() % total;
+		pick = emu_engine_random() % total;
 	}
 	for (ctx = emu_engine_ctxs(); ctx != NULL; ctx = ctx->engine_next) {
 		uint32_t waiting;
@@ -84,7 +87,7 @@ claim_manual_locked(int order)
 static void
 run_manual_locked(struct doca_task *task)
 {
-	task->flushed = atomic_load(&task->ctx->broken) != 0;
+	task->flushed = atomic_load(&task->ctx->broken) != 0 && emu_sched_flushes(task);
 	emu_engine_execute(task);
 	emu_engine_finish(task);
 	emu_add(&emu_stats.tasks_step, 1);
@@ -109,6 +112,7 @@ emu_engine_step(size_t n, int order, size_t *stepped)
 		run_manual_locked(task);
 		done++;
 	}
+	emu_engine_deliver_late();
 	emu_engine_unlock();
 	if (stepped != NULL) {
 		*stepped = done;
