@@ -2,15 +2,15 @@
 /*
  * How long a copy takes, in virtual time.
  *
- * A device has one pipeline. A task occupies it for the longer of one operation at the operation
- * ceiling and its bytes at the byte ceiling; it ends a fixed time, and its bytes at the rate of a
- * single task, after it entered:
+ * A device has one pipe. A task takes up the pipe for the longer of one operation at the operation
+ * ceiling and its bytes at the byte ceiling, behind the tasks before it; but tasks move side by side,
+ * and none faster than one can alone:
  *
- *     enters = max(now, pipeline free)         pipeline free = enters + max(1 / ops, bytes / ceiling)
- *     due    = enters + fixed + bytes / rate   (not before the pipeline is free)
+ *     pipe = max(now, pipe) + max(1 / ops, bytes / ceiling)
+ *     due  = max(pipe, now + bytes / rate) + fixed
  *
- * So many small tasks are bound by operations, many large ones by the byte ceiling, and one alone
- * by its own rate.
+ * So many small tasks are bound by operations, many large ones by the byte ceiling, one alone by its
+ * own rate, and a few parts of a large copy are faster than the copy in one.
  */
 #include "schedule.h"
 
@@ -62,7 +62,7 @@ emu_timing_on(void)
 }
 
 /*
- * Put a task into the pipeline of its device; the engine's lock is held.
+ * Put a task into the pipe of its device; the engine's lock is held.
  *
  * @param[in] now in picoseconds
  * @param[in] push whether the destination is across the bus
@@ -73,7 +73,6 @@ emu_timing_due(struct emu_device *device, uint64_t now, uint64_t length, bool pu
 {
 	uint64_t direction = emu_get(EMU_DIRECTION);
 	struct model model = {0};
-	uint64_t enters;
 	uint64_t busy;
 	uint64_t due;
 
@@ -90,15 +89,12 @@ emu_timing_due(struct emu_device *device, uint64_t now, uint64_t length, bool pu
 		model.ceiling_fs = FS_PER_SECOND / emu_get(EMU_BANDWIDTH);
 		model.rate_fs = model.ceiling_fs;
 	}
-	enters = now > device->busy_until ? now : device->busy_until;
 	busy = bytes_ps(length, model.ceiling_fs);
 	if (busy < model.op_ps) {
 		busy = model.op_ps;
 	}
-	device->busy_until = add(enters, busy);
-	due = add(add(enters, model.fixed_ps), bytes_ps(length, model.rate_fs));
-	if (due < device->busy_until) {
-		due = device->busy_until;
-	}
+	device->busy_until = add(now > device->busy_until ? now : device->busy_until, busy);
+	due = add(now, bytes_ps(length, model.rate_fs));
+	due = add(due > device->busy_until ? due : device->busy_until, model.fixed_ps);
 	return due != 0 ? due : 1;
 }

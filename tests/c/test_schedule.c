@@ -137,7 +137,7 @@ test_clock_by_hand(void)
 		configure("clock=manual latency=1000 bandwidth=1000000000");
 		bed_open(&bed, 1 << 20, 8);
 		bed_start(&bed);
-		/* They share the pipeline: 2000 bytes are due after 3000 ns, the next after 3008. */
+		/* They share the pipe: 2000 bytes are due after 3000 ns, the next after 3008. */
 		bed_submit(&bed, 0, 0, 4096, 2000);
 		bed_submit(&bed, 1, 0, 8192, 8);
 		execute_all(&bed);
