@@ -113,6 +113,13 @@ struct emu_export {
 	struct emu_descriptor descriptor;
 };
 
+/* Who is connected to the server of the exports. */
+struct emu_client {
+	int fd;		  /* -1: free */
+	uint64_t arrived; /* order of arrival */
+	uint8_t *staging; /* NULL until a genuine descriptor came */
+};
+
 struct emu_peer;
 
 /* What an imported map has more than others. */
@@ -141,14 +148,26 @@ bool
 emu_export_is_own(const struct emu_descriptor *descriptor);
 enum emu_peer_status
 emu_export_find_own(const struct emu_descriptor *descriptor);
-bool
-emu_peer_uid_allowed(int fd);
+struct emu_export *
+emu_export_find(uint64_t id, uint64_t generation);
+enum emu_peer_status
+emu_export_check(const struct emu_descriptor *descriptor);
 void
 emu_export_fork_prepare(void);
 void
 emu_export_fork_parent(void);
 void
 emu_export_fork_child(void);
+
+/* peer_serve.c */
+bool
+emu_peer_uid_allowed(int fd);
+void
+emu_client_drop(struct emu_client *client);
+bool
+emu_client_serve(struct emu_client *client);
+bool
+emu_peer_move_own(bool write, uint8_t *staging, uint8_t *memory, size_t len);
 
 /* peer_import.c */
 doca_error_t

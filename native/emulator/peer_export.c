@@ -13,33 +13,29 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 
 #define EMU_PEER_CLIENTS 64
-
-struct client {
-	int fd;		  /* -1: free */
-	uint64_t arrived; /* order of arrival */
-	uint8_t *staging; /* NULL until a genuine descriptor came */
-};
+/* What else the thread waits for, numbered behind the clients. */
+#define EMU_PEER_WAKE 64u
+#define EMU_PEER_LISTENER 65u
+#define EMU_PEER_DEAF_MS 100
 
 static struct {
 	pthread_mutex_t life; /* starting and joining the thread; taken before lock */
 	pthread_mutex_t lock; /* everything below */
 	struct emu_export *exports;
-	struct client clients[EMU_PEER_CLIENTS];
+	struct emu_client clients[EMU_PEER_CLIENTS];
 	uint64_t arrivals;
 	uint64_t next_id;
 	uint8_t key[16];
@@ -48,7 +44,9 @@ static struct {
 	bool has_key;
 	bool running;
 	bool quit;
+	bool deaf; /* the listener is not waited for; the thread's own */
 	int listener;
+	int epoll; /* what the thread waits for */
 	int wake;  /* eventfd: quit */
 	int spare; /* closed to accept, and drop, a client when no fd is left */
 	pthread_t thread;
@@ -57,113 +55,11 @@ static struct {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
-/* ---- who may ask ---- */
+/* ---- what the clients ask for; the lock is held ---- */
 
-/* Whether the process at the other end of a socket runs as this user, as root, or may be anyone. */
-bool
-emu_peer_uid_allowed(int fd)
-{
-	struct ucred cred;
-	socklen_t size = sizeof(cred);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) != 0) {
-		return false;
-	}
-	return cred.uid == geteuid() || cred.uid == 0 || emu_get(EMU_PEER_USERS) != 0;
-}
-
-/* ---- clients; the lock is held ---- */
-
-static void
-client_drop(struct client *client)
-{
-	if (client->fd >= 0) {
-		close(client->fd);
-		client->fd = -1;
-	}
-	if (client->staging != NULL) {
-		munmap(client->staging, EMU_PEER_CONTROL + EMU_PEER_DATA);
-		client->staging = NULL;
-	}
-}
-
-/*
- * Make the staging of a client; returns the memfd, or -1.
- *
- * It cannot be resized, and has its pages, so that no access to the mapping is a signal.
- */
-static int
-staging_create(struct client *client)
-{
-	const size_t size = EMU_PEER_CONTROL + EMU_PEER_DATA;
-	int fd = memfd_create("docaemu-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	void *map;
-
-	if (fd < 0) {
-		return -1;
-	}
-	if (posix_fallocate(fd, 0, (off_t)size) != 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-		goto close_fd;
-	}
-	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED) {
-		goto close_fd;
-	}
-	madvise(map, size, MADV_DONTFORK);
-	client->staging = map;
-	return fd;
-
-close_fd:
-	close(fd);
-	return -1;
-}
-
-/* Send a reply, with a memfd if there is one; false if the client does not take it at once. */
-static bool
-reply(struct client *client, const struct emu_peer_reply *message, int fd)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = {(void *)(uintptr_t)message, sizeof(*message)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-	if (fd >= 0) {
-		memset(&control, 0, sizeof(control));
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control.space);
-	}
-	return sendmsg(client->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message);
-}
-
-/* Move bytes between the staging and memory of this process that may not exist. */
-static bool
-move_own(bool write, uint8_t *staging, uint8_t *memory, size_t len)
-{
-	while (len != 0) {
-		struct iovec local = {staging, len};
-		struct iovec own = {memory, len};
-		ssize_t n = write ? process_vm_writev(getpid(), &local, 1, &own, 1, 0)
-				  : process_vm_readv(getpid(), &local, 1, &own, 1, 0);
-
-		if (n <= 0) {
-			return false;
-		}
-		staging += n;
-		memory += n;
-		len -= (size_t)n;
-	}
-	return true;
-}
-
-static struct emu_export *
-find_export(uint64_t id, uint64_t generation)
+/* The export of an id, NULL if it has ended. */
+struct emu_export *
+emu_export_find(uint64_t id, uint64_t generation)
 {
 	struct emu_export *export = server.exports;
 
@@ -174,122 +70,37 @@ find_export(uint64_t id, uint64_t generation)
 	return export;
 }
 
-static enum emu_peer_status
-check_descriptor(const struct emu_descriptor *descriptor)
+/* What a descriptor that somebody shows is worth. */
+enum emu_peer_status
+emu_export_check(const struct emu_descriptor *descriptor)
 {
 	struct emu_export *export;
 
 	if (!server.has_key || !emu_descriptor_is_sealed(descriptor, server.key)) {
 		return EMU_PEER_FORGED;
 	}
-	export = find_export(descriptor->id, descriptor->generation);
+	export = emu_export_find(descriptor->id, descriptor->generation);
 	return export == NULL || export->revoked ? EMU_PEER_REVOKED : EMU_PEER_OK;
 }
 
-/* Take the turn; false if the importer gave the request up. */
-static bool
-take_turn(struct client *client, uint64_t seq)
+/* ---- clients ---- */
+
+/* Let a client go that the thread waits for. */
+static void
+drop_client(struct emu_client *client)
 {
-	uint64_t asked = 2 * seq;
-
-	return atomic_compare_exchange_strong((_Atomic uint64_t *)(void *)client->staging, &asked,
-					      asked + 1);
-}
-
-static enum emu_peer_status
-transfer(struct client *client, const struct emu_peer_request *request)
-{
-	const struct emu_export *export = find_export(request->id, request->generation);
-	bool write = request->op == EMU_PEER_WRITE;
-	uint8_t differ = 0;
-	uint64_t offset;
-
-	if (export == NULL || export->revoked) {
-		return EMU_PEER_REVOKED;
-	}
-	for (size_t i = 0; i < EMU_PEER_TAG; i++) {
-		differ |= request->tag[i] ^ export->descriptor.tag[i];
-	}
-	if (differ != 0) {
-		return EMU_PEER_FORGED;
-	}
-	offset = request->addr - (uintptr_t)export->addr;
-	if (request->addr < (uintptr_t)export->addr || request->length == 0 ||
-	    request->length > EMU_PEER_DATA || offset > export->len ||
-	    request->length > export->len - offset) {
-		return EMU_PEER_BOUNDS;
-	}
-	if (write && !export->writable) {
-		return EMU_PEER_READ_ONLY;
-	}
-	if (!take_turn(client, request->seq)) {
-		return EMU_PEER_CANCELLED;
-	}
-	if (!move_own(write, client->staging + EMU_PEER_CONTROL, export->addr + offset,
-		      request->length)) {
-		return EMU_PEER_UNMAPPED;
-	}
-	emu_add(write ? &emu_stats.peer_writes : &emu_stats.peer_reads, 1);
-	return EMU_PEER_OK;
-}
-
-/* Serve one message; false if the client is to be dropped. */
-static bool
-serve(struct client *client)
-{
-	struct {
-		struct emu_peer_attach message;
-		uint8_t more;
-	} in;
-	struct emu_peer_reply out = {.magic = EMU_PEER_REPLY_MAGIC};
-	const struct emu_peer_request *request = &in.message.request;
-	ssize_t got = recv(client->fd, &in, sizeof(in), MSG_DONTWAIT);
-	enum emu_peer_status status;
-	bool sent;
-	int fd = -1;
-
-	if (got < 0) {
-		return errno == EAGAIN || errno == EINTR;
-	}
-	if (got < (ssize_t)sizeof(*request) || request->magic != EMU_PEER_REQUEST_MAGIC) {
-		return false;
-	}
-	if (request->op == EMU_PEER_ATTACH && got == (ssize_t)sizeof(in.message)) {
-		status = check_descriptor(&in.message.descriptor);
-		if (status == EMU_PEER_OK && client->staging == NULL) {
-			fd = staging_create(client);
-			if (fd < 0) {
-				status = EMU_PEER_NO_MEMORY;
-			} else {
-				out.staging = EMU_PEER_CONTROL + EMU_PEER_DATA;
-			}
-		}
-	} else if ((request->op == EMU_PEER_READ || request->op == EMU_PEER_WRITE) &&
-		   got == (ssize_t)sizeof(*request) && client->staging != NULL) {
-		status = transfer(client, request);
-	} else {
-		return false;
-	}
-	if (status != EMU_PEER_OK) {
-		emu_add(&emu_stats.peer_refused, 1);
-	}
-	out.status = status;
-	out.seq = request->seq;
-	sent = reply(client, &out, fd);
-	if (fd >= 0) {
-		close(fd);
-	}
-	return sent;
+	epoll_ctl(server.epoll, EPOLL_CTL_DEL, client->fd, NULL);
+	emu_client_drop(client);
 }
 
 /* A place for a new client: a free one, or that of the oldest without a descriptor. */
-static struct client *
+static struct emu_client *
 find_place(void)
 {
-	struct client *oldest = NULL;
+	struct emu_client *oldest = NULL;
 
 	for (size_t i = 0; i < EMU_PEER_CLIENTS; i++) {
-		struct client *client = &server.clients[i];
+		struct emu_client *client = &server.clients[i];
 
 		if (client->fd < 0) {
 			return client;
@@ -300,26 +111,50 @@ find_place(void)
 		}
 	}
 	if (oldest != NULL) {
-		client_drop(oldest);
+		drop_client(oldest);
 	}
 	return oldest;
+}
+
+static bool
+wait_for(int fd, uint64_t which)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = which};
+
+	return epoll_ctl(server.epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/*
+ * No fd is left to accept a client with: drop it with the spare one, or the listener would stay
+ * readable and the thread never sleep. Without even that, do not listen for a while.
+ */
+static void
+refuse_client(void)
+{
+	int fd;
+
+	if (server.spare >= 0) {
+		close(server.spare);
+	}
+	fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0) {
+		close(fd);
+	} else if (errno != EAGAIN) {
+		epoll_ctl(server.epoll, EPOLL_CTL_DEL, server.listener, NULL);
+		server.deaf = true;
+	}
+	server.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void
 accept_client(void)
 {
 	int fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct client *client;
+	struct emu_client *client;
 
 	if (fd < 0) {
-		if ((errno == EMFILE || errno == ENFILE) && server.spare >= 0) {
-			/* Otherwise the listener stays readable and this thread never sleeps. */
-			close(server.spare);
-			fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC);
-			if (fd >= 0) {
-				close(fd);
-			}
-			server.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		if (errno == EMFILE || errno == ENFILE) {
+			refuse_client();
 		}
 		return;
 	}
@@ -339,6 +174,10 @@ accept_client(void)
 		close(fd);
 		return;
 	}
+	if (!wait_for(fd, (uint64_t)(client - server.clients))) {
+		close(fd);
+		return;
+	}
 	client->fd = fd;
 	client->arrived = server.arrivals++;
 }
@@ -348,42 +187,34 @@ accept_client(void)
 static void *
 server_main(void *arg)
 {
-	struct pollfd fds[2 + EMU_PEER_CLIENTS];
+	struct epoll_event events[EMU_PEER_CLIENTS];
 
 	(void)arg;
-	fds[0] = (struct pollfd){.fd = server.wake, .events = POLLIN};
-	fds[1] = (struct pollfd){.fd = server.listener, .events = POLLIN};
 	for (;;) {
-		bool quit;
+		int num = epoll_wait(server.epoll, events, EMU_PEER_CLIENTS,
+				     server.deaf ? EMU_PEER_DEAF_MS : -1);
 
-		/* Only this thread changes the clients; a negative fd is passed over. */
-		for (size_t i = 0; i < EMU_PEER_CLIENTS; i++) {
-			fds[2 + i] = (struct pollfd){.fd = server.clients[i].fd, .events = POLLIN};
+		if (server.deaf) {
+			server.deaf = !wait_for(server.listener, EMU_PEER_LISTENER);
 		}
-		if (poll(fds, 2 + EMU_PEER_CLIENTS, -1) < 0 && errno != EINTR) {
-			/* Out of memory: the next turn may do better. */
-			continue;
-		}
-		pthread_mutex_lock(&server.lock);
-		quit = server.quit;
-		if (!quit && (fds[1].revents & POLLIN) != 0) {
-			accept_client();
-		}
-		pthread_mutex_unlock(&server.lock);
-		if (quit) {
-			return NULL;
-		}
-		for (size_t i = 0; i < EMU_PEER_CLIENTS; i++) {
-			struct client *client = &server.clients[i];
+		for (int i = 0; i < num; i++) {
+			uint64_t which = events[i].data.u64;
+			bool quit = false;
 
-			if (fds[2 + i].revents == 0 || fds[2 + i].fd != client->fd) {
-				continue;
-			}
+			/* For each anew: an export may end, or the process fork, in between. */
 			pthread_mutex_lock(&server.lock);
-			if (!serve(client)) {
-				client_drop(client);
+			if (which == EMU_PEER_WAKE) {
+				quit = server.quit;
+			} else if (which == EMU_PEER_LISTENER) {
+				accept_client();
+			} else if (server.clients[which].fd >= 0 &&
+				   !emu_client_serve(&server.clients[which])) {
+				drop_client(&server.clients[which]);
 			}
 			pthread_mutex_unlock(&server.lock);
+			if (quit) {
+				return NULL;
+			}
 		}
 	}
 }
@@ -392,10 +223,11 @@ static void
 server_close(void)
 {
 	for (size_t i = 0; i < EMU_PEER_CLIENTS; i++) {
-		client_drop(&server.clients[i]);
+		emu_client_drop(&server.clients[i]);
 	}
 	close(server.listener);
 	close(server.wake);
+	close(server.epoll);
 	if (server.spare >= 0) {
 		close(server.spare);
 	}
@@ -431,18 +263,22 @@ server_start(void)
 	}
 	memcpy(address.sun_path + 1, server.address, used);
 	for (size_t i = 0; i < EMU_PEER_CLIENTS; i++) {
-		server.clients[i] = (struct client){.fd = -1};
+		server.clients[i] = (struct emu_client){.fd = -1};
 	}
+	server.epoll = epoll_create1(EPOLL_CLOEXEC);
 	server.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	server.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	server.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (server.wake < 0 || server.listener < 0 ||
+	if (server.epoll < 0 || server.wake < 0 || server.listener < 0 ||
 	    bind(server.listener, (struct sockaddr *)&address,
 		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used)) != 0 ||
-	    listen(server.listener, EMU_PEER_CLIENTS) != 0) {
+	    listen(server.listener, EMU_PEER_CLIENTS) != 0 ||
+	    !wait_for(server.wake, EMU_PEER_WAKE) ||
+	    !wait_for(server.listener, EMU_PEER_LISTENER)) {
 		goto close_all;
 	}
 	server.quit = false;
+	server.deaf = false;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	failed = pthread_create(&server.thread, NULL, server_main, NULL);
@@ -513,7 +349,7 @@ emu_export_add(struct doca_mmap *mmap, const struct doca_dev *dev, uint32_t acce
 		*descriptor = &export->descriptor;
 		return DOCA_SUCCESS;
 	}
-	if (!move_own(false, &probe, mmap->addr, 1)) {
+	if (!emu_peer_move_own(false, &probe, mmap->addr, 1)) {
 		emu_log(DOCA_LOG_LEVEL_ERROR, __func__, "cannot read the memory: %s",
 			strerror(errno));
 		return DOCA_ERROR_DRIVER;
@@ -622,7 +458,7 @@ emu_export_find_own(const struct emu_descriptor *descriptor)
 	enum emu_peer_status status;
 
 	pthread_mutex_lock(&server.lock);
-	status = check_descriptor(descriptor);
+	status = emu_export_check(descriptor);
 	pthread_mutex_unlock(&server.lock);
 	return status;
 }
