@@ -481,7 +481,7 @@ plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 	if ((special & EMU_SPECIAL_SCHED) != 0) {
 		emu_sched_begin(task->base.ctx);
 	}
-	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(&fault)) {
+	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(task->from, &fault)) {
 		task->base.fatal = fault.fatal;
 		if (fault.hold) {
 			task->special |= EMU_TASK_HOLD;

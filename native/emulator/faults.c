@@ -32,6 +32,7 @@ struct fault {
 	uint64_t count; /* left; with `endless` not counted down */
 	bool endless;
 	uint64_t seen; /* calls after those skipped */
+	uint64_t src;  /* completion only: tasks that read from this address first; 0: all */
 };
 
 static struct fault *faults; /* emu_lock */
@@ -67,15 +68,16 @@ concerns(const struct fault *fault, bool arm)
 	return (fault->kind == FAULT_SPURIOUS) == arm;
 }
 
-/* Find the fault that hits a call of op, or an arm. */
+/* Find the fault that hits a call of op, or an arm; for a completion that of a task that reads from src. */
 static bool
-find(const char *op, bool arm, struct fault *hit)
+find(const char *op, bool arm, uint64_t src, struct fault *hit)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&emu_lock);
 	for (struct fault *fault = faults; fault != NULL && !found; fault = fault->next) {
-		if (strcmp(fault->op, op) == 0 && concerns(fault, arm) && hits(fault)) {
+		if (strcmp(fault->op, op) == 0 && concerns(fault, arm) &&
+		    (fault->src == 0 || fault->src == src) && hits(fault)) {
 			*hit = *fault;
 			found = true;
 		}
@@ -91,7 +93,7 @@ emu_enter_slow(const char *op)
 	struct fault hit;
 
 	emu_init();
-	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, false, &hit)) {
+	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, false, 0, &hit)) {
 		return DOCA_SUCCESS;
 	}
 	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to fail: %s", doca_error_get_name(hit.status));
@@ -100,11 +102,11 @@ emu_enter_slow(const char *op)
 
 /* Whether a fault hits the completion of the task being submitted. */
 bool
-emu_fault_completion(struct emu_completion_fault *fault)
+emu_fault_completion(const void *src, struct emu_completion_fault *fault)
 {
 	struct fault hit;
 
-	if (!find("completion", false, &hit)) {
+	if (!find("completion", false, (uint64_t)(uintptr_t)src, &hit)) {
 		return false;
 	}
 	fault->status = hit.status;
@@ -126,7 +128,7 @@ emu_fault_notification(bool arm)
 	struct fault hit;
 
 	if ((atomic_load(&emu_special) & EMU_SPECIAL_FAULTS) != 0 &&
-	    find("notification", arm, &hit)) {
+	    find("notification", arm, 0, &hit)) {
 		notify = hit.kind == FAULT_LATE	      ? EMU_NOTIFY_LATE
 			 : hit.kind == FAULT_SUPPRESS ? EMU_NOTIFY_SUPPRESS
 						      : EMU_NOTIFY_SPURIOUS;
@@ -173,6 +175,30 @@ cannot_fail(const char *op)
 		"log_level_get_global_lower_limit",
 		"log_level_get_global_sdk_limit",
 		"log_level_get_global_upper_limit",
+		"task_batch_get_ctx",
+		"task_batch_get_tasks_num",
+		"task_batch_get_ctx_user_data",
+		"task_batch_get_user_data",
+		"task_batch_free",
+		"task_batch_set_user_data",
+		"argp_usage",
+		"argp_param_set_short_name",
+		"argp_param_set_long_name",
+		"argp_param_set_arguments",
+		"argp_param_set_description",
+		"argp_param_set_callback",
+		"argp_param_set_type",
+		"argp_param_set_mandatory",
+		"argp_cmd_set_callback",
+		"argp_cmd_set_description",
+		"argp_cmd_set_hidden",
+		"argp_cmd_set_name",
+		"argp_param_set_cli_only",
+		"argp_param_set_hidden",
+		"argp_param_set_inherited",
+		"argp_param_set_multiplicity",
+		"argp_param_set_singular",
+		"argp_set_dpdk_program",
 	};
 
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
@@ -273,6 +299,8 @@ fault_set(struct fault *fault, const char *key, const char *value)
 	} else if (strcmp(key, "count") == 0) {
 		fault->count = number;
 		fault->endless = number == 0;
+	} else if (strcmp(key, "src") == 0) {
+		fault->src = number;
 	} else if (strcmp(key, "fatal") == 0) {
 		fault->fatal = number != 0;
 		number = number > 1 ? UINT64_MAX : number;
@@ -321,6 +349,10 @@ emu_fault_add(char *words, char *error, size_t error_size)
 		snprintf(error, error_size,
 			 "fault: corrupt and hold need op=completion; late, suppress and spurious "
 			 "need op=notification, which takes no other kind");
+		goto bad;
+	}
+	if (fault->src != 0 && strcmp(fault->op, "completion") != 0) {
+		snprintf(error, error_size, "fault: 'src' needs op=completion");
 		goto bad;
 	}
 	pthread_mutex_lock(&emu_lock);

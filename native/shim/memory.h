@@ -28,6 +28,7 @@ struct adma_mmap {
 	uint8_t owns_pages;
 	/* written with the GIL held */
 	uint8_t closed; /* no new copy may name it */
+	uint8_t stuck;	/* DOCA did not take back a buf that points into it: never unregister */
 	uint8_t used;	/* a context has seen a buf of it: bury, do not unregister */
 	uint32_t users; /* started copies that name it and have not ended */
 	uint32_t views; /* exported Python buffers onto it */
@@ -51,13 +52,14 @@ struct adma_mmap {
  * Threads: any; may block while pages are pinned.
  */
 doca_error_t
-adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access, struct adma_mmap **map,
-		   struct adma_failure *failure);
+adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
+		   struct adma_mmap **map, struct adma_failure *failure);
 
 /**
  * Undo the registration; the pages stay. Nothing may point into the map any more. Threads: any, one at a time per map.
  *
  * @retval DOCA_SUCCESS unregistered, or was before
+ * @retval DOCA_ERROR_IN_USE a buf is stuck in it; it stays registered
  * @retval other doca_mmap_destroy()'s code; the map stays registered
  */
 doca_error_t

@@ -179,6 +179,7 @@ def select_device(library: Library, wanted: str | None) -> DeviceInfo:
             if device.dma_supported:
                 return device
             hint = f"Devices that can do DMA: {_names(able)}." if able else "No device here can do DMA."
+            hint += " A BlueField must be in DPU mode for it, not in NIC mode."
             raise _refusal(library, DocaNotSupportedError, f"{device.name} cannot do DMA: {device.reason}", hint)
     raise _refusal(library, DocaNotFoundError, f"no device {wanted!r}", f"Devices here: {_names(listed) or 'none'}.")
 

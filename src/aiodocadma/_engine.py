@@ -9,7 +9,9 @@ channel is parked, when the loop's thread stays away from the progress engine.
 from __future__ import annotations
 
 import os
+import resource
 import threading
+from collections.abc import Callable
 from typing import Final, Literal
 
 from aiodocadma import _native
@@ -25,9 +27,23 @@ GRAVEYARD_MAPS: Final = 1024  # or be this many
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
 
 # Calls whose failure leaves something that uses the device.
-DEVICE_USERS: Final = frozenset({"doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
+DEVICE_USERS: Final = frozenset(
+    {"doca_buf_dec_refcount", "doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"}
+)
+
+# What doca_mmap_start() may answer when too much memory is locked: NOT_PERMITTED, NO_MEMORY.
+MEMLOCK_CODES: Final = frozenset({2, 7})
 
 OnFlush = Literal["replay", "fail"]
+
+
+def _locked_memory() -> str:
+    """The limit of locked memory, and how much of it is used: what a failed registration is about, most often."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // 1024} KiB"
+    with open("/proc/self/status") as status:
+        locked = next((line.split()[1] for line in status if line.startswith("VmLck:")), "0")
+    return f"RLIMIT_MEMLOCK is {limit}, {locked} KiB are locked"
 
 
 class Engine:
@@ -122,7 +138,10 @@ class Engine:
         try:
             registered = self._device.register(address, nbytes, access)
         except _native.Failure as failure:
-            raise self.error(failure, cause=f"registering {nbytes} bytes of {what}") from None
+            cause = f"registering {nbytes} bytes of {what}"
+            if failure.code in MEMLOCK_CODES:
+                cause += f"; {_locked_memory()}"
+            raise self.error(failure, cause=cause) from None
         self.channel.adopt(registered)
         return registered
 
@@ -161,8 +180,14 @@ class Engine:
                 failures.append(_native.Failure(code, "doca_dev_close", "stop"))
         return [self.error(failure) for failure in failures]
 
-    def finalize(self, timeout: float) -> None:
-        """For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak."""
-        if self.channel.finalize(timeout):
+    def finalize(self, timeout: float, ended: Callable[[], object]) -> None:
+        """
+        For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak.
+
+        ``ended`` is called when that is done, and before the channel is freed.
+        """
+        closed = self.channel.finalize(timeout)
+        ended()
+        if closed:
             self.channel.free()
             self._device.close()

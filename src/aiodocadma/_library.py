@@ -13,13 +13,26 @@ from typing import Final
 from aiodocadma import _native
 from aiodocadma.exceptions import DocaError, LibraryError
 
-__all__ = ["ENVIRONMENT_VARIABLE", "Library", "emulator_path", "open_library"]
+__all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]
 
 ENVIRONMENT_VARIABLE: Final = "AIODOCADMA_LIBRARY"
+EMULATOR_VARIABLE: Final = "AIODOCADMA_EMULATOR"
 
 _SUFFIXES: Final = (".so.2", ".so.3", ".so")
 _PREFIX: Final = Path("/opt/mellanox/doca")
 _OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
+
+# What to do first about a code, whatever call answered it.
+_NEXT_STEPS: Final = {
+    2: "Check the permissions of the memory, and 'ulimit -l': the limit of locked memory may be too low.",
+    4: "See what the device can do: 'aiodocadma devices'. A BlueField in NIC mode offers no DMA.",
+    7: "Either a pool is too small (num_tasks), or memory, locked memory above all, is short: see 'ulimit -l'.",
+    16: "See what is there: 'aiodocadma devices'.",
+    17: "Check that both memory ranges stay mapped and allow the access until the copy has ended.",
+    20: "The kernel's log (dmesg) may say which system call failed, and why.",
+    21: "Check the driver and the firmware: dmesg, mlxfwmanager; then close this DMA and open a new one.",
+    31: "The device is lost: check dmesg, reset the device, then open a new DMA.",
+}
 
 
 class Library:
@@ -74,6 +87,7 @@ class Library:
             phase=failure.phase,
             device=device,
             cause=cause,
+            next_step=_NEXT_STEPS.get(failure.code),
             tag=tag,
         )
 
@@ -83,7 +97,24 @@ class Library:
 
 def emulator_path() -> str:
     """
-    The embedded emulator's file.
+    The emulator's file: that of the environment variable ``AIODOCADMA_EMULATOR``, or the embedded one.
+
+    Returns:
+        An absolute path.
+
+    Raises:
+        LibraryError: If there is none.
+
+    Source: aiodocadma.
+    """
+    if chosen := os.environ.get(EMULATOR_VARIABLE):
+        return str(Path(chosen).absolute())
+    return str(emulator_folder() / "lib" / "libdocaemu.so")
+
+
+def emulator_folder() -> Path:
+    """
+    The folder of the embedded emulator: ``lib``, ``include``, ``dropin``, ``sdk``.
 
     Returns:
         An absolute path.
@@ -93,10 +124,10 @@ def emulator_path() -> str:
 
     Source: aiodocadma.
     """
-    path = importlib.resources.files("aiodocadma") / "_emulator" / "lib" / "libdocaemu.so"
-    if not path.is_file():
-        raise LibraryError("the embedded emulator is missing from this installation", path=str(path))
-    return str(path)
+    folder = Path(str(importlib.resources.files("aiodocadma") / "_emulator"))
+    if not (folder / "lib" / "libdocaemu.so").is_file():
+        raise LibraryError("the embedded emulator is missing from this installation", path=str(folder))
+    return folder
 
 
 def open_library(choice: str | os.PathLike[str] | None = None) -> Library:

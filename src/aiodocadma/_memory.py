@@ -88,9 +88,9 @@ class MemoryMap(Buffer):
 
 
 class PlainBuffer(NamedTuple):
-    """The caller's memory as the device needs it; ``view`` keeps the export locked while it lives."""
+    """The caller's memory as the device needs it; ``lock`` keeps the export locked while it lives."""
 
-    view: memoryview
+    lock: object
     address: int
     nbytes: int
     readonly: bool
@@ -101,16 +101,17 @@ class PlainBuffer(NamedTuple):
         return _native.ACCESS_LOCAL_READ_ONLY if self.readonly else _native.ACCESS_LOCAL_READ_WRITE
 
 
-def view_of(obj: Any, argument: str) -> PlainBuffer:
+def view_of(obj: Any, argument: str, other: Any = None) -> PlainBuffer:
     """
     Lock an object's memory and tell where it is.
 
     Args:
         obj: Anything with the buffer protocol and C-contiguous memory, of any item type and shape.
         argument: The argument's name, for the error.
+        other: The other side of the copy: two Fortran-contiguous arrays of one shape are copied as they lie.
 
     Returns:
-        The bytes; their export is held as long as ``view`` lives.
+        The bytes; their export is held as long as ``lock`` lives.
 
     Raises:
         TypeError: If it has no buffer protocol.
@@ -124,7 +125,20 @@ def view_of(obj: Any, argument: str) -> PlainBuffer:
         raise TypeError(
             f"{argument} must be a MemoryMap, a Buffer or an object with the buffer protocol, not {type(obj).__name__}"
         ) from None
-    if not view.c_contiguous:
+    if not view.c_contiguous and not _lie_alike(view, other):
         raise ValueError(f"{argument} must be C-contiguous, but its strides are {view.strides} for shape {view.shape}")
     nbytes = view.nbytes
-    return PlainBuffer(view, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)
+    # A memoryview of a memoryview shares the first one's export, and would let the caller release that.
+    lock = _native.export(obj) if isinstance(obj, memoryview) and view.c_contiguous and nbytes else view
+    return PlainBuffer(lock, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)
+
+
+def _lie_alike(view: memoryview, other: Any) -> bool:
+    """Whether both are Fortran-contiguous and of one shape: then their bytes correspond."""
+    if other is None or not view.f_contiguous:
+        return False
+    try:
+        second = memoryview(other)
+    except TypeError:
+        return False
+    return second.f_contiguous and second.shape == view.shape and second.itemsize == view.itemsize

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if lib.adma_fast_install() != 0:
     raise ImportError("aiodocadma: the native types could not be made")
 
-from aiodocadma._fast import Buffer, Channel, CopyFuture  # (made by the line above)
+from aiodocadma._fast import Buffer, Channel, CopyFuture, _address  # (made by the line above)
 
 __all__ = [
     "ACCESS_LOCAL_READ_ONLY",
@@ -95,6 +95,8 @@ class ChannelStatus(NamedTuple):
     num_tasks: int
     window: int
     in_flight: int
+    faults_in_a_row: int
+    transitions: tuple[int, ...]
     pending: int
     waiting: int
     buried_bytes: int
@@ -310,6 +312,8 @@ class NativeChannel:
             status.num_tasks,
             status.window,
             status.in_flight,
+            status.faults_in_a_row,
+            tuple(status.transitions),
             status.pending,
             status.waiting,
             status.buried_bytes,
@@ -317,6 +321,10 @@ class NativeChannel:
             bool(status.event_mode_all),
             bool(status.armed),
         )
+
+    def num_reported(self) -> int:
+        """Segments that DOCA has reported, whatever became of them."""
+        return int(lib.adma_channel_num_reported(self._channel))
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""
@@ -335,6 +343,11 @@ class NativeChannel:
         return _caps(caps)
 
 
+def export(obj: Any) -> object:
+    """Hold an export of an object's C-contiguous buffer for as long as the result lives."""
+    return cast(object, ffi.from_buffer(obj))
+
+
 def address_of(view: memoryview) -> int:
-    """The address of a C-contiguous view's first byte; valid while the view lives."""
-    return int(ffi.cast("uintptr_t", ffi.from_buffer(view)))
+    """The address of a contiguous view's first byte; valid while the view lives."""
+    return _address(view)

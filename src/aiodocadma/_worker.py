@@ -108,9 +108,9 @@ async def wait_out(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError as exc:
-                stop = exc
+                again, stop = stop is not None, exc
                 anyio = sys.modules.get("anyio")
-                if shield is None and anyio is not None:
+                if again and shield is None and anyio is not None:
                     shield = anyio.CancelScope(shield=True)
                     shield.__enter__()
     finally:

@@ -3,13 +3,16 @@ Steering the embedded emulator: devices and their limits, engine modes, faults, 
 
 A product of its own and not part of the client: this is the control API of ``docaemu.h``, the one that C programs use.
 All of it is process-wide. Settings, with their defaults, are described in that header, which is installed beside the
-library.
+library. ``using()`` points these functions at another file, for example the flavour without experimental symbols.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import os
+from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 import cffi
@@ -37,6 +40,7 @@ __all__ = [
     "step",
     "time_advance",
     "time_ns",
+    "using",
     "violations",
 ]
 
@@ -133,6 +137,7 @@ class Fault:
         interval: Then every so many-th fails.
         count: So many times; 0 for ever.
         fatal: Completion only: whether the context stops, as on a card.
+        src: Completion only: tasks that read from this address first, as from a broken page; 0 for all.
 
     Source: ``docaemu_configure``.
     """
@@ -144,18 +149,53 @@ class Fault:
     interval: int = 1
     count: int = 1
     fatal: bool = True
+    src: int = 0
 
     def _line(self) -> str:
         status = f" status={self.status}" if self.kind == "fail" else ""
-        fatal = f" fatal={self.fatal:d}" if self.op == "completion" else ""
+        fatal = f" fatal={self.fatal:d} src={self.src}" if self.op == "completion" else ""
         return (
             f"fault op={self.op} kind={self.kind}{status} skip={self.skip} interval={self.interval} "
             f"count={self.count}{fatal}"
         )
 
 
-@functools.cache
+_chosen: str | None = None  # by using(); None: the embedded one
+
+
+@contextlib.contextmanager
+def using(path: str | os.PathLike[str]) -> Iterator[None]:
+    """
+    Let every function of this module address another emulator library, in all threads, within a ``with`` block.
+
+    Each file is an emulator of its own: settings, devices, counters and live objects are not shared.
+
+    Args:
+        path: The library's file, the one given to ``open_dma(library=...)``.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: If it cannot be loaded.
+
+    Source: ``dlopen(3)``; aiodocadma.
+    """
+    global _chosen
+    _load(os.fspath(path))
+    before, _chosen = _chosen, os.fspath(path)
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
 def _emulator() -> tuple[cffi.FFI, Any]:
+    return _load(_chosen or emulator_path())
+
+
+@functools.cache
+def _load(path: str) -> tuple[cffi.FFI, Any]:
     ffi = cffi.FFI()
     fields = {cls: " ".join(f"uint64_t {name};" for name in cls._fields) for cls in (Counters, LiveObjects, CopyTrace)}
     ffi.cdef(f"""
@@ -178,7 +218,7 @@ def _emulator() -> tuple[cffi.FFI, Any]:
         int docaemu_hold(int on);
         int docaemu_release(size_t n, int order, size_t *released);
     """)
-    return ffi, ffi.dlopen(emulator_path())
+    return ffi, ffi.dlopen(path)
 
 
 def _checked(code: int, call: str) -> None:

@@ -174,9 +174,9 @@ class ModelFuture(Generic[T]):
                 try:
                     yield from waiter
                 except asyncio.CancelledError as error:
-                    stop = error
+                    again, stop = stop is not None, error
                     self.cancel(*error.args[:1])
-                    if scope is None and not self.done() and "anyio" in sys.modules:
+                    if again and scope is None and not self.done() and "anyio" in sys.modules:
                         scope = sys.modules["anyio"].CancelScope(shield=True)
                         scope.__enter__()
                 except BaseException:

@@ -1,0 +1,379 @@
+"""Part A: progress engine, wake-ups, CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aiodocadma
+from aiodocadma import CopyFuture, _dma, _engine, emulator
+from aiodocadma.exceptions import DocaError
+from tests.dma.conftest import Stepper
+from tests.scenarios.conftest import Child, Iterations, Mode, Ticker, cpu_time, opened, release, turns, until
+
+# A completion some microseconds after its submission, never inside it.
+latency = pytest.mark.matrix(engines=("worker",))
+
+
+@pytest.mark.usefixtures("held")
+async def test_b02_guessing_idle_before_arming() -> None:
+    """50 coroutines yield for ever beside 2,000 copies, one after another: arming needs no idle loop."""
+    steps = [0] * 50
+
+    async def spin(i: int) -> None:
+        while True:
+            steps[i] += 1
+            await asyncio.sleep(0)
+
+    async with opened() as dma:
+        stepper = Stepper(asyncio.get_running_loop())  # what is submitted in one turn of the loop completes in the next
+        async with await dma.alloc(64) as src, await dma.alloc(64) as dst:
+            spinners = [asyncio.ensure_future(spin(i)) for i in range(50)]
+            for _ in range(2000):
+                assert await dma.copy(src, dst) == 64
+            stepper.stop()
+            for spinner in spinners:
+                spinner.cancel()
+            done = dma.statistics()
+        assert min(steps) >= 1000
+        # Never armed twice without an event in between; the one more is the copy that waits when the loop goes idle.
+        assert done.arms <= done.wakeups + 1
+        assert emulator.counters().arms == done.arms
+
+
+@pytest.mark.usefixtures("held")
+async def test_b03_nested_wait_stalls_in_selective_mode() -> None:
+    """Four copies held, the loop idle and armed, closed by another task: close ends within 200 ms of the release."""
+    loop = asyncio.get_running_loop()
+    dma = await aiodocadma.open_dma().__aenter__()
+    dsts = [bytearray(3) for _ in range(4)]
+    futures = [dma.copy(b"abc", dst) for dst in dsts]
+    await until(lambda: dma._native.status().armed and not dma._scheduled, "the loop to be idle and armed")
+    closing = asyncio.ensure_future(dma.aclose())
+    await turns(10)
+    start = loop.time()
+    assert release(4) == 4
+    await closing
+    assert loop.time() - start < 0.2
+    assert [await future for future in futures] == [3] * 4
+    assert dsts == [b"abc"] * 4
+
+
+@pytest.mark.usefixtures("held")
+async def test_b04_clearing_inside_progress_makes_a_storm() -> None:
+    """One copy held for a second: at most 20 wake-ups and 20 arms, under 50 ms of processor time."""
+    async with opened() as dma:
+        future = dma.copy(b"abc", bytearray(3))
+        await until(lambda: not dma._scheduled, "the pump to rest")
+        wakeups, arms, cpu = dma.statistics().wakeups, emulator.counters().arms, cpu_time()
+        await asyncio.sleep(1)
+        assert cpu_time() - cpu < 0.05
+        assert dma.statistics().wakeups - wakeups <= 20
+        assert emulator.counters().arms - arms <= 20
+        release()
+        assert await future == 3
+
+
+@pytest.mark.diagonal
+async def test_b05_idle_process_at_full_cpu_without_work() -> None:
+    """An open engine without work: under 20 ms of processor time and at most 5 progress calls in 2 seconds."""
+    async with opened() as dma:
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+        await turns(10)
+        calls, cpu = emulator.counters().progress_calls, cpu_time()
+        await asyncio.sleep(2)
+        assert cpu_time() - cpu < 0.02
+        assert emulator.counters().progress_calls - calls <= 5
+
+
+@pytest.mark.diagonal
+@pytest.mark.usefixtures("held")
+async def test_b05_idle_process_at_full_cpu_with_held_copies() -> None:
+    """100 copies held for 2 seconds: under 60 ms of processor time, at most 50 iterations of the loop."""
+    async with opened() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(100)]
+        await until(lambda: not dma._scheduled, "the pump to rest")
+        iterations, cpu = Iterations(), cpu_time()
+        await asyncio.sleep(2)
+        assert cpu_time() - cpu < 0.06
+        assert iterations() <= 50
+        release()
+        assert await asyncio.gather(*futures) == [3] * 100
+
+
+@pytest.mark.diagonal
+@pytest.mark.parametrize("held_copies", [0, 1])
+@pytest.mark.usefixtures("held")
+async def test_b06_readable_fd_with_nothing_to_read(held_copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spurious event a millisecond, for a second: one call of the reader each, under 100 ms of processor time."""
+    calls = 0
+    reader = _dma._Reader.__call__
+
+    def counting(self: Any) -> None:
+        nonlocal calls
+        calls += 1
+        reader(self)
+
+    monkeypatch.setattr(_dma._Reader, "__call__", counting)
+    async with opened() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(held_copies)]
+        await until(lambda: not dma._scheduled, "the pump to rest")
+        calls = events = 0
+        end = time.perf_counter() + 1
+        cpu = cpu_time()
+        while time.perf_counter() < end:
+            emulator.spurious_notification()
+            events += 1
+            await asyncio.sleep(0.001)
+        cpu = cpu_time() - cpu
+        await turns()
+        assert calls == events
+        assert cpu < 0.1
+        release()
+        assert await asyncio.gather(*futures) == [3] * held_copies
+
+
+async def test_b07_an_error_from_clear_skips_the_drain(engine: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every third clear answers AGAIN, every seventh OPERATING_SYSTEM: all of 500 copies complete all the same."""
+    async with opened(num_tasks=4) as dma:
+        emulator.inject(
+            emulator.Fault("pe_clear_notification", kind="again", interval=3, count=0),
+            emulator.Fault("pe_clear_notification", status="OPERATING_SYSTEM", interval=7, count=0),
+        )
+        faults = emulator.counters().faults
+        dsts = [bytearray(70_000) for _ in range(10)]
+        for i in range(50):
+            data = bytes([i]) * 70_000  # large: never executed inside the progress call
+            assert await asyncio.gather(*[dma.copy(data, dst) for dst in dsts]) == [70_000] * 10
+            assert dsts == [data] * 10
+        done = dma.statistics()
+        assert emulator.counters().faults - faults > 2
+        assert done.copies_completed == 500
+        assert 0 < done.clear_errors < emulator.counters().faults - faults  # AGAIN is not counted
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("aiodocadma")]
+    assert len(messages) == 1
+    assert "OPERATING_SYSTEM" in messages[0]
+
+
+@latency
+async def test_b08_works_only_because_something_times_out(engine: str) -> None:
+    """Ping-pong of 1,000 dependent copies of random duration: under 5 s in all and 50 ms each, no timer of ours."""
+    loop = asyncio.get_running_loop()
+    timers = 0
+    call_later = loop.call_later
+
+    def counting(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        nonlocal timers
+        timers += 1
+        return call_later(*args, **kwargs)
+
+    rng = random.Random(8)
+    worst = 0.0
+    async with opened(stall_timeout=None) as dma:
+        async with await dma.alloc(2**20) as ping, await dma.alloc(2**20) as pong:
+            memoryview(ping)[:8] = b"ping-pong"[:8]
+            with pytest.MonkeyPatch.context() as patch:
+                if isinstance(loop, asyncio.BaseEventLoop):
+                    patch.setattr(loop, "call_later", counting)
+                start = time.perf_counter()
+                for _ in range(1000):
+                    ping, pong = pong, ping
+                    length = rng.choice((8, 4096, 65_536, 2**20))
+                    began = time.perf_counter()
+                    assert await dma.copy(pong[:length], ping[:length]) == length
+                    worst = max(worst, time.perf_counter() - began)
+                total = time.perf_counter() - start
+            assert bytes(ping[:8]) == b"ping-pong"[:8]
+        assert total < 5
+        assert worst < 0.05
+        assert timers == 0
+
+
+@pytest.mark.usefixtures("held")
+async def test_b09_the_reader_is_called_without_reason() -> None:
+    """Called twice by hand between two turns of the loop, and once after all was drained: nothing breaks."""
+    async with opened() as dma:
+        future = dma.copy(b"abc", bytearray(3))
+        await until(lambda: not dma._scheduled, "the pump to rest")
+        dma._readable()
+        dma._readable()
+        assert not future.done()
+        release()
+        dma._readable()
+        dma._readable()
+        assert await future == 3
+        dma._readable()
+        follow_up = dma.copy(b"abc", dst := bytearray(3))
+        await turns(1)
+        release()
+        assert await follow_up == 3
+        assert dst == b"abc"
+        assert dma.statistics().copies_completed == 2
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("options", [(), ("-X", "dev", "-W", "error::ResourceWarning")], ids=["plain", "dev"])
+@pytest.mark.diagonal
+def test_b10_task_destroyed_at_exit(kind: str, options: tuple[str, ...], child: Callable[..., Child]) -> None:
+    """A main() that opens an engine, copies once and returns without closing: exit code 0, at most one warning."""
+    done = child(
+        f"""
+async def main():
+    dma = await aiodocadma.open_dma().__aenter__()
+    globals()["kept"] = dma
+    assert await dma.copy(b"abc", bytearray(3)) == 3
+
+factory = {"uvloop" if kind == "uvloop" else "asyncio"}.new_event_loop
+with asyncio.Runner(loop_factory=factory) as runner:
+    runner.run(main())
+""",
+        *options,
+    )
+    assert done.code == 0, done.err
+    assert done.err.count("unclosed mlx5_0 DMA") <= 1
+    assert "pending" not in done.err
+    # Where a filter makes an exception of the warning, Python shows it as one that __del__ cannot raise.
+    assert done.err.count("Traceback") == ("error::ResourceWarning" in options)
+
+
+@latency
+@pytest.mark.diagonal
+async def test_b11_fixed_sleeps_add_latency(engine: str) -> None:
+    """1,000 copies, one after another: the bridge adds at most 300 us to the median, and p99 is under 2 ms."""
+    waits = []
+    async with (
+        opened() as dma,
+        await dma.alloc(4096) as src,
+        await dma.alloc(4096) as dst,
+    ):
+        for _ in range(1000):
+            start = time.perf_counter()
+            await dma.copy(src, dst)
+            waits.append(time.perf_counter() - start)
+    assert statistics.median(waits) < 350e-6
+    assert statistics.quantiles(waits, n=100)[98] < 2e-3
+
+
+@pytest.mark.diagonal
+@pytest.mark.usefixtures("held")
+async def test_b11_fixed_sleeps_burn_the_processor() -> None:
+    """64 copies in flight for a second, each of 10 ms: under 20 % of a processor."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1
+
+    async def one(dma: aiodocadma.DMA) -> int:
+        count = 0
+        async with await dma.alloc(4096) as src, await dma.alloc(4096) as dst:
+            while loop.time() < end:
+                await dma.copy(src, dst)
+                count += 1
+        return count
+
+    async with opened() as dma:
+        cpu = cpu_time()
+        workers = [asyncio.ensure_future(one(dma)) for _ in range(64)]
+        await turns(2)
+        while not all(worker.done() for worker in workers):
+            await asyncio.sleep(0.01)
+            release()
+        cpu = cpu_time() - cpu
+        assert sum(worker.result() for worker in workers) > 64 * 50
+    assert cpu < 0.2
+
+
+async def resubmit(dma: aiodocadma.DMA, seconds: float) -> int:
+    """Keep 512 copies in flight, each of which submits the next as it ends; how many were completed."""
+    src, dst = await dma.alloc(4096), await dma.alloc(4096)
+    end = time.perf_counter() + seconds
+    ended = asyncio.get_running_loop().create_future()
+    count = running = 0
+
+    def again(future: CopyFuture) -> None:
+        nonlocal count, running
+        count += 1
+        running -= 1
+        future.result()
+        if time.perf_counter() < end:
+            start()
+        elif not running:
+            ended.set_result(None)
+
+    def start() -> None:
+        nonlocal running
+        running += 1
+        dma.copy(src, dst).add_done_callback(again)
+
+    for _ in range(512):
+        start()
+    await ended
+    src.close()
+    dst.close()
+    return count
+
+
+@pytest.mark.diagonal
+async def test_b12_draining_everything_starves_the_loop(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 copies that resubmit at once: a 5 ms ticker is never 25 ms late, and that costs at most 20 % of the rate."""
+    async with opened(num_tasks=512) as dma, Ticker(0.005) as ticker:
+        budgeted = await resubmit(dma, 1)
+    assert ticker.worst < 0.025
+    monkeypatch.setattr(_engine, "TURN_BUDGET", 0.0)
+    async with opened(num_tasks=512) as dma:
+        unbudgeted = await resubmit(dma, 1)
+    assert budgeted >= 0.8 * unbudgeted
+
+
+@pytest.mark.parametrize("length", [0, 64], ids=["empty", "64 bytes"])
+async def test_b13_copies_that_finish_at_once_never_yield(engine: str, length: int) -> None:
+    """20,000 awaits of copies that end at once, in one task: a 10 ms ticker in another is never 50 ms late."""
+    async with (
+        opened() as dma,
+        await dma.alloc(64) as src,
+        await dma.alloc(64) as dst,
+        Ticker(0.01) as ticker,
+    ):
+        source, destination = src[:length], dst[:length]
+        start = time.perf_counter()
+        for _ in range(20_000):
+            await dma.copy(source, destination)
+        total = time.perf_counter() - start
+    assert ticker.worst < 0.05
+    assert ticker.ticks >= total / 0.06 - 1
+
+
+def injected(mode: Mode, where: str, code: int) -> emulator.Fault:
+    """The fault that answers so in one phase of a copy."""
+    op = {"alloc": "dma_task_memcpy_alloc_init", "submit": mode.submit, "complete": "completion"}[where]
+    return emulator.Fault(op, status=code)
+
+
+@pytest.mark.parametrize("where", ["alloc", "submit", "complete"])
+async def test_b15_one_way_to_report_a_code(mode: Mode, engine: str, where: str) -> None:
+    """Every code, from every phase: one exception family with the code and DOCA's name; backpressure never surfaces."""
+    for code in [*range(1, 31), 77]:
+        async with opened() as dma:
+            emulator.inject(injected(mode, where, code))
+            copying = dma.copy(b"abc", dst := bytearray(3))
+            # AGAIN, and NO_MEMORY from an empty pool: the copy waits for room.
+            if where != "complete" and code in (5, 7):
+                assert await copying == 3
+                assert dst == b"abc"
+                continue
+            with pytest.raises(DocaError) as caught:
+                await copying
+            error = caught.value
+            assert error.code == code
+            assert error.phase == where
+            if code == 77:
+                assert type(error) is DocaError
+            else:
+                assert type(error) is DocaError._by_code[code]
+                assert error.name == type(error).name
+            del caught, error, copying
+            assert await dma.copy(b"abc", bytearray(3)) == 3
