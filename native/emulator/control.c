@@ -29,11 +29,14 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_EDGE_STRICT] = {"edge", KIND_WORD, 0, 0, 0, {"level", "strict"}},
 	[EMU_STRICT] = {"strict", KIND_WORD, EMU_STRICT_REPORT, 0, 0, {"off", "report", "abort"}},
 	[EMU_STRICT_CLIENT] = {"strict_client", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_STRICT_EXIT] = {"strict_exit", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_CHECKSUM] = {"checksum", KIND_FLAG, 0, 0, 1, {NULL}},
 	[EMU_FLUSH_STATUS] = {"flush_status", KIND_STATUS, 0, 0, 0, {"culprit"}},
 	[EMU_MAP_LIFETIME_BUFS] = {"map_lifetime", KIND_WORD, 0, 0, 0, {"context", "bufs"}},
 	[EMU_OVERSIZE_AT_ALLOC] = {"oversize", KIND_WORD, 0, 0, 0, {"completion", "alloc"}},
 	[EMU_ZERO_AT_SUBMIT] = {"zero_length", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
 	[EMU_PERMISSION_AT_SUBMIT] = {"permission", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
+	[EMU_DST_LIST_FAILS] = {"dst_list", KIND_WORD, 0, 0, 0, {"fill", "completion"}},
 	[EMU_STOP_IDLE_BAD_STATE] = {"stop_idle", KIND_WORD, 0, 0, 0, {"success", "bad_state"}},
 	[EMU_MEMLOCK] = {"memlock", KIND_SIZE, 0, 0, UINT64_MAX, {NULL}},
 	[EMU_MEMLOCK_STATUS] = {"memlock_status",
@@ -144,8 +147,10 @@ set(const char *key, const char *value, char *error, size_t error_size)
 	uint64_t number;
 
 	if (strcmp(key, "version") == 0) {
-		if (emu_version_set(value) == DOCA_SUCCESS) {
-			return DOCA_SUCCESS;
+		doca_error_t result = emu_version_set(value);
+
+		if (result != DOCA_ERROR_INVALID_VALUE) {
+			return result;
 		}
 		goto bad_value;
 	}
@@ -304,7 +309,7 @@ fork_child(void)
 	emu_import_fork_child();
 	emu_sched_fork_child();
 	memset(&emu_stats, 0, sizeof(emu_stats));
-	pthread_mutex_init(&emu_lock, NULL);
+	pthread_mutex_unlock(&emu_lock);
 	emu_engine_fork_child();
 }
 
@@ -422,8 +427,8 @@ docaemu_counters(struct docaemu_counters *counters, size_t size)
 	return DOCA_SUCCESS;
 }
 
-static void
-read_live(struct docaemu_live *now)
+void
+emu_read_live(struct docaemu_live *now)
 {
 	struct docaemu_counters ignored;
 
@@ -452,7 +457,7 @@ docaemu_live(struct docaemu_live *live, size_t size)
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	emu_init();
-	read_live(&now);
+	emu_read_live(&now);
 	memset(live, 0, size);
 	memcpy(live, &now, size < sizeof(now) ? size : sizeof(now));
 	return DOCA_SUCCESS;
@@ -464,7 +469,7 @@ docaemu_reset(void)
 	struct docaemu_live live;
 
 	emu_init();
-	read_live(&live);
+	emu_read_live(&live);
 	if (live.devinfo_lists + live.devs + live.mmaps + live.inventories + live.bufs + live.pes +
 		    live.ctxs + live.tasks !=
 	    0) {

@@ -94,17 +94,6 @@ emu_ctx_to_idle(struct doca_ctx *ctx)
 	emu_ctx_set_state(ctx, DOCA_CTX_STATE_IDLE);
 }
 
-/* Note the calling thread as the one inside the progress engine; false if it was already. */
-static bool
-enter_pe(struct doca_pe *pe)
-{
-	if (emu_pe_in_callback(pe)) {
-		return false;
-	}
-	atomic_store_explicit(&pe->owner, &emu_self, memory_order_relaxed);
-	return true;
-}
-
 doca_error_t
 doca_ctx_start(struct doca_ctx *ctx)
 {
@@ -139,9 +128,9 @@ doca_ctx_start(struct doca_ctx *ctx)
 		return result;
 	}
 	emu_add(&emu_stats.ctx_starts, 1);
-	if (enter_pe(pe)) {
+	if (emu_pe_enter(pe)) {
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_RUNNING);
-		atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+		emu_pe_leave(pe);
 	} else {
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_RUNNING);
 	}
@@ -170,7 +159,7 @@ doca_ctx_stop(struct doca_ctx *ctx)
 		return DOCA_ERROR_IN_PROGRESS;
 	}
 	emu_ctx_break(ctx, DOCA_ERROR_IO_FAILED);
-	if (!enter_pe(pe)) {
+	if (!emu_pe_enter(pe)) {
 		/* In a callback: becoming idle is left to a step of progress. */
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_STOPPING);
 		if (ctx->allocated == 0) {
@@ -183,7 +172,7 @@ doca_ctx_stop(struct doca_ctx *ctx)
 		emu_ctx_to_idle(ctx);
 		result = DOCA_SUCCESS;
 	}
-	atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+	emu_pe_leave(pe);
 	return result;
 }
 

@@ -435,7 +435,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		planned = DOCA_ERROR_IO_FAILED;
 		refused = emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE
 							   : DOCA_SUCCESS;
-	} else if (too_large(dma, task->src, task->dst) || length > room) {
+	} else if (too_large(dma, task->src, task->dst) || length > room ||
+		   (task->dst->next != NULL && emu_get(EMU_DST_LIST_FAILS) != 0)) {
 		planned = DOCA_ERROR_IO_FAILED;
 	}
 	if (planned != DOCA_SUCCESS && validate) {
@@ -544,5 +545,9 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 		plan_special(task, special);
 	}
 	emu_trace_copy(task->from, task->to, task->len);
+	task->summed = false;
+	if (doca_unlikely(emu_get(EMU_CHECKSUM) != 0) && (task->special & EMU_TASK_REMOTE) == 0) {
+		emu_sum_submitted(task);
+	}
 	return DOCA_SUCCESS;
 }

@@ -44,11 +44,14 @@ enum emu_setting {
 	EMU_EDGE_STRICT,
 	EMU_STRICT,
 	EMU_STRICT_CLIENT,
+	EMU_STRICT_EXIT,
+	EMU_CHECKSUM,
 	EMU_FLUSH_STATUS, /* 0: the culprit's */
 	EMU_MAP_LIFETIME_BUFS,
 	EMU_OVERSIZE_AT_ALLOC,
 	EMU_ZERO_AT_SUBMIT,
 	EMU_PERMISSION_AT_SUBMIT,
+	EMU_DST_LIST_FAILS,
 	EMU_STOP_IDLE_BAD_STATE,
 	EMU_MEMLOCK,
 	EMU_MEMLOCK_STATUS,
@@ -158,6 +161,7 @@ doca_error_t emu_bad_object(const char *func, const void *object, uint32_t magic
 void emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void emu_violations_reset(void);
+void emu_read_live(struct docaemu_live *now);
 void emu_retire(void *object, size_t size);
 void emu_log(uint32_t level, const char *func, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -250,6 +254,15 @@ emu_sub(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_sub_explicit(counter, n, memory_order_relaxed);
 }
+
+/*
+ * With checksum=1, sums of a task's bytes: taken at its submission, compared when it begins, taken
+ * anew when it is done, compared when it is reported.
+ */
+void emu_sum_submitted(struct doca_dma_task_memcpy *task);
+void emu_sum_begins(struct doca_dma_task_memcpy *task);
+void emu_sum_done(struct doca_dma_task_memcpy *task);
+void emu_sum_reported(struct doca_dma_task_memcpy *task);
 
 void emu_trace_copy(const void *src, const void *dst, size_t length);
 
@@ -434,6 +447,9 @@ struct doca_dma_task_memcpy {
 	doca_error_t planned; /* how the execution will end */
 	uint8_t special;      /* EMU_TASK_ flags; 0: one memcpy does it */
 	uint8_t held;	      /* in_flight of the bufs was raised */
+	bool summed;	      /* checksum=1, see strict.c */
+	uint64_t src_sum;     /* with summed */
+	uint64_t dst_sum;     /* likewise */
 };
 
 #define EMU_TASK_LISTS 1u   /* src or dst is a list */
@@ -583,6 +599,22 @@ emu_pe_is_foreign(struct doca_pe *pe, const char *func)
 
 	return doca_unlikely(owner != NULL && owner != &emu_self) &&
 	       emu_pe_foreign_thread(pe, func);
+}
+
+/* Be the one thread inside a progress engine; false if one is, the calling one included. */
+static inline bool
+emu_pe_enter(struct doca_pe *pe)
+{
+	const void *none = NULL;
+
+	return atomic_compare_exchange_strong_explicit(&pe->owner, &none, &emu_self,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static inline void
+emu_pe_leave(struct doca_pe *pe)
+{
+	atomic_store_explicit(&pe->owner, NULL, memory_order_release);
 }
 
 /* Whether the calling thread is inside doca_pe_progress, in a callback. */

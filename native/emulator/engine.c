@@ -590,6 +590,5 @@ emu_engine_fork_child(void)
 	atomic_store(&engine.num_workers, 0);
 	atomic_store(&engine.num_started, 0);
 	atomic_store(&engine.quit, 0);
-	pthread_mutex_init(&engine.lock, NULL);
-	pthread_mutex_init(&engine.life, NULL);
+	emu_engine_fork_parent();
 }

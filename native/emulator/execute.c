@@ -88,10 +88,16 @@ emu_dma_execute(struct doca_dma_task_memcpy *task)
 	if (doca_unlikely(task->planned != DOCA_SUCCESS)) {
 		return;
 	}
+	if (doca_unlikely(task->summed)) {
+		emu_sum_begins(task);
+	}
 	if (doca_likely(task->special == 0)) {
 		emu_copy(task->to, task->from, task->len);
 	} else {
 		execute_special(task);
+	}
+	if (doca_unlikely(task->summed)) {
+		emu_sum_done(task);
 	}
 }
 

@@ -250,19 +250,29 @@ doca_mmap_rm_dev(struct doca_mmap *mmap, struct doca_dev *dev)
 	return DOCA_SUCCESS;
 }
 
-doca_error_t
-doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len)
+/* What both kinds of range ask for. */
+static doca_error_t
+may_set_range(const struct doca_mmap *mmap, const void *addr, size_t len)
 {
-	EMU_ENTER("mmap_set_memrange");
-	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
 	if (addr == NULL || len == 0 || (uintptr_t)addr > UINTPTR_MAX - len) {
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	if (mmap->started) {
 		return DOCA_ERROR_BAD_STATE;
 	}
-	if (mmap->range_set || mmap->from_export) {
-		return DOCA_ERROR_NOT_PERMITTED;
+	return mmap->range_set || mmap->from_export ? DOCA_ERROR_NOT_PERMITTED : DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len)
+{
+	doca_error_t result;
+
+	EMU_ENTER("mmap_set_memrange");
+	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
+	result = may_set_range(mmap, addr, len);
+	if (result != DOCA_SUCCESS) {
+		return result;
 	}
 	mmap->addr = addr;
 	mmap->len = len;
@@ -289,13 +299,15 @@ doca_error_t
 doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,
 			      size_t dmabuf_offset, size_t len)
 {
-	(void)dmabuf_fd;
-	(void)addr;
-	(void)dmabuf_offset;
-	(void)len;
+	doca_error_t result;
+
 	EMU_ENTER("mmap_set_dmabuf_memrange");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
-	return DOCA_ERROR_NOT_SUPPORTED;
+	result = may_set_range(mmap, addr, len);
+	if (result == DOCA_SUCCESS && (dmabuf_fd < 0 || dmabuf_offset > SIZE_MAX - len)) {
+		result = DOCA_ERROR_INVALID_VALUE;
+	}
+	return result != DOCA_SUCCESS ? result : DOCA_ERROR_NOT_SUPPORTED;
 }
 
 doca_error_t

@@ -250,7 +250,6 @@ doca_pe_connect_ctx(struct doca_pe *pe, struct doca_ctx *ctx)
 uint8_t
 doca_pe_progress(struct doca_pe *pe)
 {
-	const void *owner;
 	uint8_t worked = 0;
 	uint32_t num;
 
@@ -258,16 +257,14 @@ doca_pe_progress(struct doca_pe *pe)
 		emu_bad_object(__func__, pe, EMU_MAGIC_PE);
 		return 0;
 	}
-	owner = atomic_load_explicit(&pe->owner, memory_order_relaxed);
-	if (doca_unlikely(owner != NULL)) {
-		if (owner == &emu_self) {
+	if (doca_unlikely(!emu_pe_enter(pe))) {
+		if (emu_pe_in_callback(pe)) {
 			emu_violation(__func__, pe, EMU_MAGIC_PE, "called from a callback");
 		} else {
 			emu_pe_foreign_thread(pe, __func__);
 		}
 		return 0;
 	}
-	atomic_store_explicit(&pe->owner, &emu_self, memory_order_relaxed);
 	emu_add_own(&pe->stats.progress_calls, 1);
 	num = pe->num_ctxs;
 	while (num-- != 0) {
@@ -283,7 +280,7 @@ doca_pe_progress(struct doca_pe *pe)
 	if (!worked) {
 		emu_add_own(&pe->stats.progress_empty, 1);
 	}
-	atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+	emu_pe_leave(pe);
 	return worked;
 }
 
@@ -382,6 +379,9 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	doca_error_t result = task->result;
 	doca_dma_task_memcpy_completion_cb_t callback = dma->ok_cb;
 
+	if (doca_unlikely(copy->summed)) {
+		emu_sum_reported(copy);
+	}
 	ctx->in_flight--;
 	emu_add_own(&pe->stats.in_flight, (uint64_t)-1);
 	if (doca_likely(result == DOCA_SUCCESS)) {

@@ -34,7 +34,7 @@ ring_doorbell(struct doca_ctx *ctx)
 }
 
 static doca_error_t
-submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
+submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 {
 	struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
 	struct doca_ctx *ctx = task->ctx;
@@ -43,9 +43,6 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	uint64_t in_flight;
 	doca_error_t result;
 
-	if (emu_pe_is_foreign(pe, func)) {
-		return DOCA_ERROR_BAD_STATE;
-	}
 	if (doca_unlikely(task->state != EMU_TASK_OWNED)) {
 		emu_violation(func, task, EMU_MAGIC_TASK, "it is submitted already");
 		return DOCA_ERROR_BAD_STATE;
@@ -101,6 +98,25 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 		ring_doorbell(ctx);
 	}
 	return DOCA_SUCCESS;
+}
+
+/* One thread at a time submits to an engine or progresses it. */
+static doca_error_t
+submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
+{
+	struct doca_pe *pe = task->ctx->pe;
+	doca_error_t result;
+
+	if (!emu_pe_enter(pe)) {
+		if (doca_unlikely(!emu_pe_in_callback(pe))) {
+			emu_pe_foreign_thread(pe, func);
+			return DOCA_ERROR_BAD_STATE;
+		}
+		return submit_inside(func, task, flags, validate);
+	}
+	result = submit_inside(func, task, flags, validate);
+	emu_pe_leave(pe);
+	return result;
 }
 
 doca_error_t

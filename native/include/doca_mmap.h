@@ -95,7 +95,7 @@ doca_error_t doca_mmap_get_memrange(const struct doca_mmap *mmap, void **addr, s
 
 /**
  * Set the range to a dma-buf, once in the life of the map; codes as doca_mmap_set_memrange.
- * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
+ * @retval DOCA_ERROR_NOT_SUPPORTED on the emulator for what is otherwise right
  */
 DOCA_STABLE
 doca_error_t doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,

@@ -25,6 +25,10 @@
  *     strict=report             off, report: count contract violations and keep their text,
  *                               abort: write the text to stderr and abort the process
  *     strict_client=0           1: doca_ctx_stop from a callback is a violation, too
+ *     strict_exit=0             1: objects alive when the process exits are written to stderr; with
+ *                               strict=abort the process aborts
+ *     checksum=0                1: sums over source and destination show who touches them in flight;
+ *                               costs about three more passes over the bytes of each task
  *     flush_status=culprit      what flushed tasks report: culprit (the failed task's own code;
  *                               IO_FAILED after doca_ctx_stop) or a status code
  *     map_lifetime=context      doca_mmap_destroy is NOT_PERMITTED while a context that used the
@@ -35,6 +39,7 @@
  *                               INVALID_VALUE
  *     permission=completion     a map without the permission: completion fails late, submit gives
  *                               NOT_PERMITTED
+ *     dst_list=fill             a list as destination: fill its elements, completion: fails late
  *     stop_idle=success         doca_ctx_stop of an idle context: success or bad_state
  *     memlock=0                 bytes that may be registered at once; 0: no limit
  *     memlock_status=NOT_PERMITTED  what doca_mmap_start gives above it
