@@ -43,6 +43,7 @@ __all__ = [
 
 MODES = ("all", "selective")
 ENGINES = ("default", "worker")
+LIMIT = 5  # seconds: a scenario that takes longer hangs
 
 
 class Mode(NamedTuple):
@@ -81,6 +82,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep of each diagonal scenario asyncio in ALL on the default engine, and uvloop in SELECTIVE by workers."""
     for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(30 if item.get_closest_marker("diagonal") else LIMIT))
         callspec = getattr(item, "callspec", None)
         if callspec is None or not item.get_closest_marker("diagonal"):
             continue
