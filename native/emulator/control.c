@@ -132,6 +132,13 @@ set(const char *key, const char *value, char *error, size_t error_size)
 		}
 		goto bad_value;
 	}
+	if (strcmp(key, "faults") == 0) {
+		if (strcmp(value, "none") != 0) {
+			goto bad_value;
+		}
+		emu_faults_reset();
+		return DOCA_SUCCESS;
+	}
 	if (strcmp(key, "devices") == 0) {
 		if (strcmp(value, "none") == 0) {
 			emu_devices_none();

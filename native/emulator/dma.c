@@ -445,7 +445,7 @@ plan_fault(struct doca_dma_task_memcpy *task)
 {
 	struct emu_completion_fault fault;
 
-	if (emu_fault_completion(&fault)) {
+	if (emu_fault_completion(task->src->data, &fault)) {
 		task->base.fatal = fault.fatal;
 		if (fault.corrupt) {
 			task->corrupt = 1;

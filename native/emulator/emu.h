@@ -96,7 +96,7 @@ struct emu_completion_fault {
 	bool fatal;
 };
 
-bool emu_fault_completion(struct emu_completion_fault *fault);
+bool emu_fault_completion(const void *src, struct emu_completion_fault *fault);
 doca_error_t emu_fault_add(char *words, char *error, size_t error_size);
 void emu_faults_reset(void);
 doca_error_t emu_parse_status(const char *text, doca_error_t *status);

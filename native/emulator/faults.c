@@ -25,6 +25,7 @@ struct fault {
 	uint64_t count; /* left; with `endless` not counted down */
 	bool endless;
 	uint64_t seen; /* calls after those skipped */
+	uint64_t src;  /* completion only: tasks that read from this address first; 0: all */
 };
 
 static struct fault *faults; /* emu_lock */
@@ -52,15 +53,16 @@ hits(struct fault *fault)
 	return true;
 }
 
-/* Find the fault that hits a call of op. */
+/* Find the fault that hits a call of op, for a completion that of a task that reads from src. */
 static bool
-find(const char *op, struct fault *hit)
+find(const char *op, uint64_t src, struct fault *hit)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&emu_lock);
 	for (struct fault *fault = faults; fault != NULL && !found; fault = fault->next) {
-		if (strcmp(fault->op, op) == 0 && hits(fault)) {
+		if (strcmp(fault->op, op) == 0 && (fault->src == 0 || fault->src == src) &&
+		    hits(fault)) {
 			*hit = *fault;
 			found = true;
 		}
@@ -76,7 +78,7 @@ emu_enter_slow(const char *op)
 	struct fault hit;
 
 	emu_init();
-	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, &hit)) {
+	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, 0, &hit)) {
 		return DOCA_SUCCESS;
 	}
 	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to fail: %s", doca_error_get_name(hit.status));
@@ -85,11 +87,11 @@ emu_enter_slow(const char *op)
 
 /* Whether a fault hits the completion of the task being submitted. */
 bool
-emu_fault_completion(struct emu_completion_fault *fault)
+emu_fault_completion(const void *src, struct emu_completion_fault *fault)
 {
 	struct fault hit;
 
-	if (!find("completion", &hit)) {
+	if (!find("completion", (uint64_t)(uintptr_t)src, &hit)) {
 		return false;
 	}
 	fault->status = hit.status;
@@ -159,6 +161,8 @@ fault_set(struct fault *fault, const char *key, const char *value)
 	} else if (strcmp(key, "count") == 0) {
 		fault->count = number;
 		fault->endless = number == 0;
+	} else if (strcmp(key, "src") == 0) {
+		fault->src = number;
 	} else if (strcmp(key, "fatal") == 0) {
 		fault->fatal = number != 0;
 		number = number > 1 ? UINT64_MAX : number;
@@ -205,6 +209,10 @@ emu_fault_add(char *words, char *error, size_t error_size)
 	}
 	if (fault->kind == FAULT_CORRUPT && strcmp(fault->op, "completion") != 0) {
 		snprintf(error, error_size, "fault: kind 'corrupt' needs op=completion");
+		goto bad;
+	}
+	if (fault->src != 0 && strcmp(fault->op, "completion") != 0) {
+		snprintf(error, error_size, "fault: 'src' needs op=completion");
 		goto bad;
 	}
 	pthread_mutex_lock(&emu_lock);

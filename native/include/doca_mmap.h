@@ -16,7 +16,11 @@ extern "C" {
 
 struct doca_dev;
 struct doca_devinfo;
+struct doca_dpa;
 struct doca_mmap;
+
+/* A map as a DPA sees it. */
+typedef uint32_t doca_dpa_dev_mmap_t;
 
 /** Called when a map is destroyed: range, and the cookie given with the callback. */
 typedef void(doca_mmap_memrange_free_cb_t)(void *addr, size_t len, void *cookie);
@@ -193,6 +197,24 @@ doca_error_t doca_mmap_cap_is_create_from_export_pci_supported(const struct doca
  */
 DOCA_EXPERIMENTAL
 doca_error_t doca_mmap_enable_thread_safety(struct doca_mmap *mmap);
+
+/**
+ * Map memory of a DPA.
+ * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
+ */
+DOCA_EXPERIMENTAL
+doca_error_t
+doca_mmap_set_dpa_memrange(struct doca_mmap *mmap, struct doca_dpa *dpa, uint64_t dpa_addr,
+			   size_t len);
+
+/**
+ * The map as a DPA sees it.
+ * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
+ */
+DOCA_EXPERIMENTAL
+doca_error_t
+doca_mmap_dev_get_dpa_handle(struct doca_mmap *mmap, const struct doca_dev *dev,
+			     doca_dpa_dev_mmap_t *dpa_mmap_handle);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include <doca_compat.h>
+#include <doca_ctx.h> /* as in DOCA 2.6; programs of that time rely on it */
 #include <doca_error.h>
 #include <doca_types.h>
 
@@ -144,6 +145,86 @@ union doca_data doca_task_get_user_data(const struct doca_task *task);
 /** The context of a task. */
 DOCA_STABLE
 struct doca_ctx *doca_task_get_ctx(const struct doca_task *task);
+
+/*
+ * Batches: several tasks handled as one. A library has its own call to allocate a batch of its
+ * tasks; DMA has none, so no batch exists on the emulator, and these calls are there for programs
+ * that hold them. Whatever pointer they get is a contract violation, NULL is an ordinary error.
+ */
+
+/* How many tasks a batch has room for. */
+enum doca_task_batch_max_tasks_number {
+	DOCA_TASK_BATCH_MAX_TASKS_NUMBER_16 = 0,
+	DOCA_TASK_BATCH_MAX_TASKS_NUMBER_32 = 1,
+	DOCA_TASK_BATCH_MAX_TASKS_NUMBER_64 = 2,
+	DOCA_TASK_BATCH_MAX_TASKS_NUMBER_128 = 3,
+};
+
+/* How many events are reported at once; the numbers are those since DOCA 3.0. */
+enum doca_event_batch_events_number {
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_1 = 0,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_2 = 1,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_4 = 2,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_8 = 3,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_16 = 4,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_32 = 5,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_64 = 6,
+	DOCA_EVENT_BATCH_EVENTS_NUMBER_128 = 7,
+};
+
+/**
+ * Submit a batch.
+ * @retval DOCA_ERROR_INVALID_VALUE always so on the emulator
+ */
+DOCA_EXPERIMENTAL
+doca_error_t
+doca_task_batch_submit(struct doca_task_batch *task_batch);
+
+/**
+ * Submit a batch, validating first.
+ * @retval DOCA_ERROR_INVALID_VALUE always so on the emulator
+ */
+DOCA_EXPERIMENTAL
+doca_error_t
+doca_task_batch_try_submit(struct doca_task_batch *task_batch);
+
+/**
+ * How a batch ended.
+ * @retval DOCA_ERROR_INVALID_VALUE always so on the emulator
+ */
+DOCA_EXPERIMENTAL
+doca_error_t
+doca_task_batch_get_status(const struct doca_task_batch *task_batch);
+
+/** The context of a batch; NULL on the emulator. */
+DOCA_EXPERIMENTAL
+struct doca_ctx *
+doca_task_batch_get_ctx(const struct doca_task_batch *task_batch);
+
+/** How many tasks a batch has; 0 on the emulator. */
+DOCA_EXPERIMENTAL
+uint16_t
+doca_task_batch_get_tasks_num(struct doca_task_batch *task_batch);
+
+/** The word of a batch's context; 0 on the emulator. */
+DOCA_EXPERIMENTAL
+union doca_data
+doca_task_batch_get_ctx_user_data(const struct doca_task_batch *task_batch);
+
+/** The word of a batch; 0 on the emulator. */
+DOCA_EXPERIMENTAL
+union doca_data
+doca_task_batch_get_user_data(const struct doca_task_batch *task_batch);
+
+/** Change the word of a batch; does nothing on the emulator. */
+DOCA_EXPERIMENTAL
+void
+doca_task_batch_set_user_data(struct doca_task_batch *task_batch, union doca_data user_data);
+
+/** Give a batch back; does nothing on the emulator. */
+DOCA_EXPERIMENTAL
+void
+doca_task_batch_free(struct doca_task_batch *task_batch);
 
 #ifdef __cplusplus
 }

@@ -52,8 +52,9 @@
  * (fail; again: as fail with status AGAIN; corrupt: completion only, flips one byte of the
  * destination and reports success), status=IO_FAILED, skip=0 (calls let through first), interval=1
  * (then every so many-th), count=1 (so many times; 0: for ever), fatal=1 (completion only: the
- * context stops).
- * Faults of completions count tasks in the order of their submission.
+ * context stops), src=0 (completion only: tasks that read from this address first, as from a broken
+ * page; 0: all). Faults of completions count tasks in the order of their submission. faults=none
+ * drops all faults.
  */
 #ifndef DOCAEMU_H_
 #define DOCAEMU_H_

@@ -52,6 +52,43 @@ enum adma_copy_state {
 	ADMA_COPY_ENDED,
 };
 
+/* A part of a copy that is one range to one range. */
+struct adma_piece {
+	struct adma_mmap *src_map;
+	struct adma_mmap *dst_map;
+	char *src;
+	char *dst;
+	uint64_t length; /* bytes; may be 0 */
+};
+
+/* A piece of a plan that failed by itself; a piece cut into several tasks is here once. */
+struct adma_piece_failure {
+	uint64_t index;
+	uint16_t code;	 /* doca_error_t */
+	uint8_t phase;	 /* enum adma_phase */
+	uint8_t flushed; /* ended because another task failed, and not replayed */
+};
+
+/*
+ * A copy of many pieces: lists on a side, or many pairs. Owned, and freed with adma_plan_finish(), by the owner of the
+ * copy; the channel keeps its place in it while the copy is pending.
+ */
+struct adma_plan {
+	void (*piece)(const struct adma_plan *plan, uint64_t index, struct adma_piece *piece);
+	uint64_t count; /* pieces */
+	bool independent; /* one that fails keeps no other from being copied */
+	/* the channel's */
+	uint64_t index;	 /* of the piece in which the next segment begins */
+	uint64_t offset; /* where in it */
+	uint64_t num_failures;
+	uint64_t max_failures;
+	struct adma_piece_failure *failures; /* of independent pieces, in the order in which they failed */
+};
+
+/** Free what the channel put into a plan, not the plan. */
+void
+adma_plan_finish(struct adma_plan *plan);
+
 struct adma_copy {
 	struct adma_copy *next; /* waiting list, then done list */
 	struct adma_copy *prev;
@@ -59,7 +96,8 @@ struct adma_copy {
 	struct adma_mmap *dst_map;
 	char *src;
 	char *dst;
-	uint64_t length;    /* bytes, at least 1 */
+	struct adma_plan *plan; /* NULL: one range to one range, the four above */
+	uint64_t length;	/* bytes, at least 1 */
 	uint64_t submitted; /* bytes handed out in segments so far: where the next segment begins */
 	uint64_t completed; /* bytes the engine has written */
 	uint32_t segments;  /* with DOCA, or flushed and due for replay */
@@ -67,9 +105,9 @@ struct adma_copy {
 	uint8_t phase;	    /* enum adma_phase of that failure */
 	uint8_t state;	    /* enum adma_copy_state */
 	uint8_t cancelled : 1;
-	uint8_t waiting : 1;	/* on the waiting list */
-	uint8_t flushed : 1;	/* ended because another task failed and it could not be replayed */
-	uint8_t abandoned : 1;	/* ended by adma_channel_abandon(): never (wholly) given to DOCA */
+	uint8_t waiting : 1;   /* on the waiting list */
+	uint8_t flushed : 1;   /* ended because another task failed and it could not be replayed */
+	uint8_t abandoned : 1; /* ended by adma_channel_abandon(): never (wholly) given to DOCA */
 };
 
 /* Counted where it happens, by the loop's thread only. */
@@ -98,10 +136,13 @@ struct adma_counters {
 };
 
 struct adma_channel_config {
-	uint32_t num_tasks;	  /* task pool of the context; 0: what suits the device; never above its cap */
+	uint32_t
+		num_tasks; /* task pool of the context; 0: what suits the device; never above its cap */
 	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
 	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this, */
 	uint32_t graveyard_maps;  /* or are more than this */
+	uint64_t segment_bytes;	  /* cut copies at this; 0: at the device's limit, never above it */
+	uint64_t window_bytes;	  /* give DOCA no more while it holds this much; 0: no bound */
 	uint32_t turn_budget_ns;  /* a turn stops progressing after this long; 0: never */
 	uint8_t replay;		  /* replay segments that another task's failure flushed */
 };
@@ -111,7 +152,9 @@ enum adma_turn {
 	ADMA_TURN_AGAIN = 1,  /* call adma_channel_turn() in the loop's next turn */
 	ADMA_TURN_PARKED = 2, /* PARKED was reached: recycle or close */
 	ADMA_TURN_IDLE = 4,   /* no copy is pending */
-	ADMA_TURN_CLEAR_FAILED = 8, /* clearing the notification failed; see adma_channel_clear_code() */
+	ADMA_TURN_ARMED = 8,  /* waits for the notification */
+	ADMA_TURN_FAULT = 16, /* FAILING: DOCA flushes */
+	ADMA_TURN_CLEAR_FAILED = 32, /* clearing the notification failed; see adma_channel_clear_code() */
 };
 
 /**
@@ -126,16 +169,16 @@ enum adma_turn {
  * Threads: a worker's, without the GIL.
  */
 doca_error_t
-adma_channel_open(struct adma_device *device, const struct adma_channel_config *config, struct adma_channel **channel,
-		  struct adma_failure *failure);
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
+		  struct adma_channel **channel, struct adma_failure *failure);
 
 /** The progress engine's notification fd; fixed for the channel's life. */
 int
 adma_channel_fd(const struct adma_channel *channel);
 
 void
-adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src, struct adma_mmap *dst_map, char *dst,
-	       uint64_t length);
+adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
+	       struct adma_mmap *dst_map, char *dst, uint64_t length);
 
 /**
  * Start a copy: take it into the waiting list and give DOCA what the window allows, without ringing the doorbell.
@@ -174,6 +217,13 @@ adma_channel_turn(struct adma_channel *channel);
 /** The fd's reader: if the fd is readable (it may not be), clear it, then do a turn. */
 unsigned
 adma_channel_readable(struct adma_channel *channel);
+
+/** Copies started and not ended of which something was not yet given to DOCA. */
+uint64_t
+adma_channel_num_waiting(const struct adma_channel *channel);
+/** Segments that DOCA has reported, whatever became of them: whether this grows is whether the engine lives. */
+uint64_t
+adma_channel_num_reported(const struct adma_channel *channel);
 
 /** What doca_pe_clear_notification() answered when it last failed. */
 doca_error_t
@@ -253,6 +303,9 @@ struct adma_channel_status {
 	uint32_t num_tasks;    /* in the context's pool */
 	uint32_t window;       /* tasks with DOCA at once, at most */
 	uint32_t in_flight;    /* segments with DOCA */
+	uint64_t in_flight_bytes;
+	uint32_t faults_in_a_row; /* without one completed segment between them */
+	uint8_t transitions[8];  /* the context's last states, the latest last: 16 * from + to */
 	uint64_t pending;      /* copies started and not ended */
 	uint64_t waiting;      /* of them, with something not yet given to DOCA */
 	uint64_t buried_bytes; /* pinned by closed maps that wait for a recycle */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What channel.c (the data path), context.c (start, recycle, close) and graveyard.c (closed maps) share. */
+/*
+ * What the files of the channel share: channel.c (copies and turns), submit.c (tasks to DOCA and back), context.c (start,
+ * recycle, close) and graveyard.c (closed maps).
+ */
 #ifndef ADMA_CHANNEL_IMPL_H
 #define ADMA_CHANNEL_IMPL_H
 
@@ -8,6 +11,16 @@
 #include <time.h>
 
 #include "channel.h"
+
+/* Lists of bufs longer than this gain nothing. */
+#define ADMA_MAX_LIST 16
+
+/* One element of a segment's source list. */
+struct source {
+	struct adma_mmap *map;
+	char *addr;
+	uint64_t length;
+};
 
 /*
  * One task's worth of a copy. There are as many as the window has places; one keeps its DOCA task from submit to submit.
@@ -21,10 +34,15 @@ struct segment {
 	struct segment *next; /* free or replay list */
 	struct adma_copy *copy;
 	struct doca_dma_task_memcpy *task; /* ours while the segment is not with DOCA; NULL: none allocated */
-	struct doca_buf *src_buf;
+	struct doca_buf *src_buf; /* head of a list if there are several sources */
 	struct doca_buf *dst_buf;
-	uint64_t offset; /* of the copy */
-	uint64_t length;
+	struct adma_mmap *dst_map;
+	char *dst;
+	uint64_t length;	/* of all sources */
+	uint64_t index;		/* where in the plan it begins */
+	uint64_t offset;
+	uint32_t num_sources;
+	struct source *sources; /* room for as many as a buf list may have */
 };
 
 struct copy_list {
@@ -37,7 +55,7 @@ struct adma_channel {
 	struct adma_library *lib;
 	struct adma_device *device;
 	struct adma_channel_config config;
-	bool mode_all; /* event mode ALL: progress is allowed while armed */
+	bool mode_all;	/* event mode ALL: progress is allowed while armed */
 	bool held_back; /* submit with NONE and flush once a turn */
 	int fd;
 
@@ -49,6 +67,8 @@ struct adma_channel {
 	struct adma_caps caps;
 	uint32_t num_tasks;
 	uint32_t window;
+	uint32_t list_len;	/* elements of a source list */
+	uint64_t segment_bytes; /* most bytes a task moves */
 
 	/* the loop's thread */
 	enum adma_channel_state state;
@@ -58,9 +78,14 @@ struct adma_channel {
 	bool park;			/* park when DOCA holds nothing */
 	bool armed;
 	bool unflushed; /* submitted, doorbell not rung */
+	bool suspect;	/* what is in flight alone is a replayed segment */
 	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
 	doca_error_t clear_code; /* of the last clear that failed */
 	uint32_t in_flight;
+	uint64_t in_flight_bytes;
+	uint32_t faults_in_a_row;
+	uint32_t num_transitions;
+	uint8_t transitions[8];
 	uint32_t starved;     /* turns in a row without room and with nothing in flight */
 	uint32_t idle_turns;  /* turns in a row waiting for IDLE */
 	uint64_t tenure;      /* bytes the head of the waiting list has sent in its turn */
@@ -69,6 +94,7 @@ struct adma_channel {
 	struct copy_list waiting;
 	struct copy_list done;
 	struct segment *segments;
+	struct source *sources; /* list_len for each segment */
 	struct segment *free;
 	struct segment *replay;
 	struct segment **replay_tail;
@@ -92,7 +118,176 @@ adma_now_ns(void)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
-/* channel.c */
+/* ---- lists, and the end of a copy ---- */
+
+static inline void
+adma_list_append(struct copy_list *list, struct adma_copy *copy)
+{
+	copy->next = NULL;
+	copy->prev = list->tail;
+	if (list->tail != NULL) {
+		list->tail->next = copy;
+	} else {
+		list->head = copy;
+	}
+	list->tail = copy;
+}
+
+static inline void
+adma_list_remove(struct copy_list *list, struct adma_copy *copy)
+{
+	if (copy->prev != NULL) {
+		copy->prev->next = copy->next;
+	} else {
+		list->head = copy->next;
+	}
+	if (copy->next != NULL) {
+		copy->next->prev = copy->prev;
+	} else {
+		list->tail = copy->prev;
+	}
+}
+
+static inline void
+adma_wait_append(struct adma_channel *ch, struct adma_copy *copy)
+{
+	adma_list_append(&ch->waiting, copy);
+	copy->waiting = 1;
+	ch->num_waiting++;
+}
+
+static inline void
+adma_wait_remove(struct adma_channel *ch, struct adma_copy *copy)
+{
+	if (ch->waiting.head == copy) {
+		ch->tenure = 0;
+	}
+	adma_list_remove(&ch->waiting, copy);
+	copy->waiting = 0;
+	ch->num_waiting--;
+}
+
+static inline void
+adma_segment_free(struct adma_channel *ch, struct segment *segment)
+{
+	segment->copy = NULL;
+	segment->next = ch->free;
+	ch->free = segment;
+}
+
+static inline void
+adma_replay_append(struct adma_channel *ch, struct segment *segment)
+{
+	segment->next = NULL;
+	*ch->replay_tail = segment;
+	ch->replay_tail = &segment->next;
+}
+
+static inline struct segment *
+adma_replay_take(struct adma_channel *ch)
+{
+	struct segment *segment = ch->replay;
+
+	ch->replay = segment->next;
+	if (ch->replay == NULL) {
+		ch->replay_tail = &ch->replay;
+	}
+	return segment;
+}
+
+static inline void
+adma_replay_put_back(struct adma_channel *ch, struct segment *segment)
+{
+	segment->next = ch->replay;
+	if (ch->replay == NULL) {
+		ch->replay_tail = &segment->next;
+	}
+	ch->replay = segment;
+}
+
+/* Drop the flushed segments of one copy, or of all (copy NULL). */
+static inline void
+adma_replay_drop(struct adma_channel *ch, const struct adma_copy *copy)
+{
+	struct segment *segment = ch->replay;
+
+	ch->replay = NULL;
+	ch->replay_tail = &ch->replay;
+	while (segment != NULL) {
+		struct segment *next = segment->next;
+
+		if (copy == NULL || segment->copy == copy) {
+			segment->copy->segments--;
+			adma_segment_free(ch, segment);
+		} else {
+			adma_replay_append(ch, segment);
+		}
+		segment = next;
+	}
+}
+
+/* ---- the end of a copy ---- */
+
+static inline void
+adma_count_end(struct adma_channel *ch, const struct adma_copy *copy)
+{
+	if (copy->cancelled) {
+		ch->counters.copies_cancelled++;
+	} else if (copy->code != DOCA_SUCCESS || copy->flushed ||
+		   (copy->plan != NULL && copy->plan->num_failures > 0)) {
+		ch->counters.copies_failed++;
+	} else if (copy->abandoned) {
+		ch->counters.copies_abandoned++;
+	} else {
+		ch->counters.copies_completed++;
+	}
+}
+
+/* End the copy if nothing of it is with DOCA, due for replay, or waiting. */
+static inline void
+adma_settle(struct adma_channel *ch, struct adma_copy *copy)
+{
+	if (copy->segments > 0 || copy->waiting) {
+		return;
+	}
+	if (copy->completed == copy->length) {
+		copy->abandoned = 0; /* all of it was with DOCA when the rest was called off */
+	}
+	copy->state = ADMA_COPY_ENDED;
+	ch->pending--;
+	adma_count_end(ch, copy);
+	adma_list_append(&ch->done, copy);
+}
+
+/* Record the first failure and let nothing more of the copy reach DOCA. */
+static inline void
+adma_fail_copy(struct adma_channel *ch, struct adma_copy *copy, doca_error_t code, enum adma_phase phase)
+{
+	if (copy->code == DOCA_SUCCESS) {
+		copy->code = (uint16_t)code;
+		copy->phase = (uint8_t)phase;
+	}
+	if (copy->waiting) {
+		adma_wait_remove(ch, copy);
+	}
+}
+
+static inline uint64_t
+adma_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t
+adma_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* How often DOCA is asked again, once a turn, while it refuses for lack of room and holds nothing of ours. */
+#define ADMA_MAX_STARVED_TURNS 64
+
+/* submit.c */
 void
 adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data);
 void
@@ -101,11 +296,15 @@ void
 adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx, enum doca_ctx_states prev,
 		      enum doca_ctx_states next);
 void
-adma_segment_free(struct adma_channel *ch, struct segment *segment);
+adma_fill(struct adma_channel *ch);
+bool
+adma_worth_filling(const struct adma_channel *ch);
+void
+adma_flush(struct adma_channel *ch);
 void
 adma_free_all_tasks(struct adma_channel *ch);
 void
-adma_flush(struct adma_channel *ch);
+adma_drop_oversize(struct adma_channel *ch);
 
 /* graveyard.c: the first failure, if any; what could not be unregistered stays pinned. */
 doca_error_t

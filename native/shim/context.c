@@ -56,7 +56,8 @@ start_ctx(struct adma_channel *ch, struct adma_failure *failure)
 	}
 	if (result == DOCA_SUCCESS) {
 		call = "doca_dma_task_memcpy_set_conf";
-		result = lib->doca_dma_task_memcpy_set_conf(ch->dma, adma_on_completed, adma_on_failed, ch->num_tasks);
+		result = lib->doca_dma_task_memcpy_set_conf(ch->dma, adma_on_completed,
+							    adma_on_failed, ch->num_tasks);
 	}
 	if (result == DOCA_SUCCESS) {
 		call = "doca_ctx_start";
@@ -127,8 +128,9 @@ stop_ctx(struct adma_channel *ch, struct adma_failure *failure)
 		}
 		if (result == DOCA_SUCCESS || result == DOCA_ERROR_IN_PROGRESS) {
 			result = await_idle(ch);
-			return result == DOCA_SUCCESS ? result
-						      : failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
+			return result == DOCA_SUCCESS
+				       ? result
+				       : failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
 		}
 	}
 	return failed(failure, result, ADMA_PHASE_STOP, "doca_ctx_stop");
@@ -157,9 +159,24 @@ destroy_ctx(struct adma_channel *ch, struct adma_failure *failure)
 
 /* ---- open, recycle, close ---- */
 
+/* What follows from the capabilities. */
+static void
+apply_caps(struct adma_channel *ch)
+{
+	uint64_t wanted = ch->config.segment_bytes;
+	uint64_t list_len = adma_min(ch->caps.max_buf_list_len, ADMA_MAX_LIST);
+
+	ch->segment_bytes = wanted != 0 ? adma_min(wanted, ch->caps.max_buf_size) : ch->caps.max_buf_size;
+	/* There is room for the lists of the first time only. */
+	ch->list_len = ch->list_len == 0 || list_len < ch->list_len ? (uint32_t)list_len : ch->list_len;
+	if (ch->list_len == 0) {
+		ch->list_len = 1;
+	}
+}
+
 doca_error_t
-adma_channel_open(struct adma_device *device, const struct adma_channel_config *config, struct adma_channel **out,
-		  struct adma_failure *failure)
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
+		  struct adma_channel **out, struct adma_failure *failure)
 {
 	struct adma_library *lib = device->library;
 	struct adma_channel *ch = calloc(1, sizeof(*ch));
@@ -199,16 +216,20 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 	if (result != DOCA_SUCCESS) {
 		goto destroy_pe;
 	}
-	ch->window = config->window != 0 && config->window < ch->num_tasks ? config->window : ch->num_tasks;
+	apply_caps(ch);
+	ch->window = config->window != 0 && config->window < ch->num_tasks ? config->window
+									   : ch->num_tasks;
 	ch->segments = calloc(ch->window, sizeof(*ch->segments));
-	if (ch->segments == NULL) {
+	ch->sources = calloc((size_t)ch->window * ch->list_len, sizeof(*ch->sources));
+	if (ch->segments == NULL || ch->sources == NULL) {
 		result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
 		goto destroy_ctx;
 	}
 	for (uint32_t i = ch->window; i > 0; i--) {
+		ch->segments[i - 1].sources = &ch->sources[(size_t)(i - 1) * ch->list_len];
 		adma_segment_free(ch, &ch->segments[i - 1]);
 	}
-	result = lib->doca_buf_inventory_create(2 * (size_t)ch->window, &ch->inventory);
+	result = lib->doca_buf_inventory_create((1 + (size_t)ch->list_len) * ch->window, &ch->inventory);
 	if (result != DOCA_SUCCESS) {
 		failed(failure, result, ADMA_PHASE_OPEN, "doca_buf_inventory_create");
 		goto free_segments;
@@ -225,14 +246,16 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 destroy_inventory:
 	lib->doca_buf_inventory_destroy(ch->inventory);
 free_segments:
+	free(ch->sources);
 	free(ch->segments);
 	ch->segments = NULL;
 	ch->window = 0;
-destroy_ctx: {
-	struct adma_failure ignored;
+destroy_ctx:
+	{
+		struct adma_failure ignored;
 
-	destroy_ctx(ch, &ignored);
-}
+		destroy_ctx(ch, &ignored);
+	}
 destroy_pe:
 	lib->doca_pe_destroy(ch->pe);
 free_channel:
@@ -270,6 +293,7 @@ adma_channel_recycle(struct adma_channel *ch, struct adma_failure *failure, int 
 	if (ch->window > ch->num_tasks) {
 		ch->window = ch->num_tasks;
 	}
+	apply_caps(ch);
 	*caps_changed = !caps_equal(&before, &ch->caps);
 	ch->counters.recycles++;
 	ch->counters.restarts += after_fault;
@@ -277,7 +301,8 @@ adma_channel_recycle(struct adma_channel *ch, struct adma_failure *failure, int 
 }
 
 static unsigned
-note(struct adma_failure *failures, unsigned max, unsigned count, doca_error_t code, const char *call)
+note(struct adma_failure *failures, unsigned max, unsigned count, doca_error_t code,
+     const char *call)
 {
 	if (code == DOCA_SUCCESS) {
 		return count;
@@ -356,7 +381,7 @@ void
 adma_channel_free(struct adma_channel *ch)
 {
 	pthread_mutex_destroy(&ch->maps_lock);
+	free(ch->sources);
 	free(ch->segments);
 	free(ch);
 }
-

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAIL(failure_, code_, call_)                                                                                  \
-	(*(failure_) = (struct adma_failure){.code = (code_), .phase = ADMA_PHASE_OPEN, .call = (call_)})
+#define FAIL(failure_, code_, call_) \
+	(*(failure_) = (struct adma_failure){ \
+		 .code = (code_), .phase = ADMA_PHASE_OPEN, .call = (call_)})
 
 static doca_error_t
 query_caps(struct adma_library *lib, const struct doca_devinfo *devinfo, struct adma_caps *caps,
@@ -19,17 +20,19 @@ query_caps(struct adma_library *lib, const struct doca_devinfo *devinfo, struct 
 		FAIL(failure, result, "doca_dma_cap_task_memcpy_get_max_buf_size");
 		return result;
 	}
-	result = lib->doca_dma_cap_task_memcpy_get_max_buf_list_len(devinfo, &answer.max_buf_list_len);
+	result = lib->doca_dma_cap_task_memcpy_get_max_buf_list_len(devinfo,
+								    &answer.max_buf_list_len);
 	if (result != DOCA_SUCCESS) {
 		FAIL(failure, result, "doca_dma_cap_task_memcpy_get_max_buf_list_len");
 		return result;
 	}
 	/* What cannot be asked cannot be done: a failing map query counts as "no", it is not needed for a local copy. */
-	if (lib->doca_mmap_cap_is_export_pci_supported(devinfo, &answer.export_pci) != DOCA_SUCCESS) {
+	if (lib->doca_mmap_cap_is_export_pci_supported(devinfo, &answer.export_pci) !=
+	    DOCA_SUCCESS) {
 		answer.export_pci = 0;
 	}
-	if (lib->doca_mmap_cap_is_create_from_export_pci_supported(devinfo, &answer.create_from_export_pci) !=
-	    DOCA_SUCCESS) {
+	if (lib->doca_mmap_cap_is_create_from_export_pci_supported(
+		    devinfo, &answer.create_from_export_pci) != DOCA_SUCCESS) {
 		answer.create_from_export_pci = 0;
 	}
 	*caps = answer;
@@ -49,10 +52,12 @@ describe(struct adma_library *lib, const struct doca_devinfo *devinfo, struct ad
 		FAIL(failure, result, "doca_devinfo_get_pci_addr_str");
 		return result;
 	}
-	if (lib->doca_devinfo_get_ibdev_name(devinfo, answer.ibdev_name, sizeof(answer.ibdev_name)) != DOCA_SUCCESS) {
+	if (lib->doca_devinfo_get_ibdev_name(devinfo, answer.ibdev_name,
+					     sizeof(answer.ibdev_name)) != DOCA_SUCCESS) {
 		answer.ibdev_name[0] = '\0';
 	}
-	if (lib->doca_devinfo_get_iface_name(devinfo, answer.iface_name, sizeof(answer.iface_name)) != DOCA_SUCCESS) {
+	if (lib->doca_devinfo_get_iface_name(devinfo, answer.iface_name,
+					     sizeof(answer.iface_name)) != DOCA_SUCCESS) {
 		answer.iface_name[0] = '\0';
 	}
 	answer.memcpy_supported = lib->doca_dma_cap_task_memcpy_is_supported(devinfo);
@@ -67,7 +72,8 @@ describe(struct adma_library *lib, const struct doca_devinfo *devinfo, struct ad
 }
 
 doca_error_t
-adma_devices_list(struct adma_library *lib, struct adma_devinfo **out, uint32_t *count, struct adma_failure *failure)
+adma_devices_list(struct adma_library *lib, struct adma_devinfo **out, uint32_t *count,
+		  struct adma_failure *failure)
 {
 	struct doca_devinfo **devinfos;
 	struct adma_devinfo *list;
@@ -113,7 +119,8 @@ adma_devices_free(struct adma_devinfo *list)
 
 /* Open the listed device with this address; the entry dies with the list, the opened device does not. */
 static doca_error_t
-open_listed(struct adma_library *lib, const char *pci_addr, struct doca_dev **dev, struct adma_failure *failure)
+open_listed(struct adma_library *lib, const char *pci_addr, struct doca_dev **dev,
+	    struct adma_failure *failure)
 {
 	struct doca_devinfo **devinfos;
 	char address[DOCA_DEVINFO_PCI_ADDR_SIZE];
@@ -142,7 +149,8 @@ open_listed(struct adma_library *lib, const char *pci_addr, struct doca_dev **de
 }
 
 doca_error_t
-adma_device_open(struct adma_library *lib, const char *pci_addr, struct adma_device **out, struct adma_failure *failure)
+adma_device_open(struct adma_library *lib, const char *pci_addr, struct adma_device **out,
+		 struct adma_failure *failure)
 {
 	struct adma_device *device = calloc(1, sizeof(*device));
 	doca_error_t result;

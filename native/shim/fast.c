@@ -43,6 +43,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "channel.h"
 #include "fast.h"
@@ -57,11 +59,13 @@
 #define FREE_FUTURES 64
 #define FREE_AWAITINGS 64
 
-#define DST_WRITABLE ((uint32_t)DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | (uint32_t)DOCA_ACCESS_FLAG_PCI_READ_WRITE)
+#define DST_WRITABLE \
+	((uint32_t)DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | (uint32_t)DOCA_ACCESS_FLAG_PCI_READ_WRITE)
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 struct future;
+struct plan;
 
 /* A list of pending futures, with the channel as its head. */
 struct link {
@@ -71,7 +75,7 @@ struct link {
 
 /* Copies cancelled in one turn of the loop; see above. */
 struct cohort {
-	size_t remaining;     /* members that have not reached their native end, plus 1 while the turn lasts */
+	size_t remaining; /* members that have not reached their native end, plus 1 while the turn lasts */
 	struct future *first; /* members held back, oldest first, each with a reference */
 	struct future *last;
 };
@@ -84,17 +88,22 @@ struct channel {
 	PyObject *turn_args;	/* (self._turn,) */
 	PyObject *settle_args;	/* (self._settle,) */
 	PyObject *loop_keyword; /* {"loop": loop} */
-	PyObject *holder;	/* what the thread's dict says while our loop runs in it, when that is not the loop */
-	unsigned generation;	/* of forks, when attached */
+	PyObject *
+		holder; /* what the thread's dict says while our loop runs in it, when that is not the loop */
+	unsigned generation; /* of forks, when attached */
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
+	uint8_t want_room; /* _on_room() after each turn */
+	uint8_t watched;   /* _on_armed() was called and the watch has not ended */
+	uint8_t faulty;	   /* _on_fault() was called for the fault that is on */
 	uint8_t orphaned; /* the loop was closed: pending futures are the garbage collector's to see */
 	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
-	uint64_t started;     /* copies the native channel has, or has on its done list */
-	uint64_t num_pending; /* futures on the pending list */
+	uint64_t max_waiting; /* 0: no bound */
+	uint64_t started;	/* copies the native channel has, or has on its done list */
+	uint64_t num_pending;	/* futures on the pending list */
 	struct link pending;
 	struct adma_copy *deferred; /* ended, to be resolved in the next turn; linked by next */
 	struct adma_copy **deferred_end;
@@ -103,7 +112,7 @@ struct channel {
 
 struct buffer {
 	PyObject_HEAD
-	struct buffer *base;	 /* who owns the map: self (not counted), or held; NULL if unattached */
+	struct buffer *base; /* who owns the map: self (not counted), or held; NULL if unattached */
 	struct channel *channel; /* NULL if unattached */
 	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
 	char *addr;
@@ -123,24 +132,27 @@ struct future {
 	struct adma_copy copy;
 	struct link link; /* on the channel's pending list; next is NULL if not */
 	struct channel *channel;
-	struct buffer *src; /* both held, and counted as users of their maps, until the native end */
+	struct buffer
+		*src; /* both held, and counted as users of their maps, until the native end */
 	struct buffer *dst;
+	struct plan *plan; /* held instead of the two, for a copy of many pieces */
 	PyObject *tag;
-	PyObject *error;      /* FAILED: the exception; CANCELLED: the device's error, if there was one */
-	PyObject *message;    /* of the first cancel() */
-	PyObject *callback;   /* first of the callbacks, or a waiter */
-	PyObject *context;    /* the callback's; NULL if it is a waiter */
-	PyObject *callbacks;  /* the others: list of (callback, context) or (waiter,) */
+	PyObject
+		*error; /* FAILED: the exception; CANCELLED: the device's error, if there was one */
+	PyObject *message;   /* of the first cancel() */
+	PyObject *callback;  /* first of the callbacks, or a waiter */
+	PyObject *context;   /* the callback's; NULL if it is a waiter */
+	PyObject *callbacks; /* the others: list of (callback, context) or (waiter,) */
 	PyObject *weakrefs;
-	struct cohort *cohort;	   /* NULL once left */
+	struct cohort *cohort;	  /* NULL once left */
 	struct future *held_next; /* in the cohort */
-	uint8_t state;		   /* enum future_state */
-	uint8_t blocking;	   /* _asyncio_future_blocking */
-	uint8_t reserved : 1;	   /* made by _reserve, not started yet */
-	uint8_t started : 1;	   /* the native channel has the copy */
-	uint8_t asked : 1;	   /* cancel() was called */
-	uint8_t lost : 1;	   /* given up: ended although the engine may still hold it */
-	uint8_t unseen : 1;	   /* an exception that nobody has retrieved */
+	uint8_t state;		  /* enum future_state */
+	uint8_t blocking;	  /* _asyncio_future_blocking */
+	uint8_t reserved : 1;	  /* made by _reserve, not started yet */
+	uint8_t started : 1;	  /* the native channel has the copy */
+	uint8_t asked : 1;	  /* cancel() was called */
+	uint8_t lost : 1;	  /* given up: ended although the engine may still hold it */
+	uint8_t unseen : 1;	  /* an exception that nobody has retrieved */
 };
 
 /* What `await future` runs. */
@@ -156,6 +168,7 @@ static PyTypeObject *channel_type;
 static PyTypeObject *buffer_type;
 static PyTypeObject *future_type;
 static PyTypeObject *awaiting_type;
+static PyTypeObject *plan_type;
 
 /* asyncio's and contextvars' own */
 static PyObject *asyncio_future;
@@ -322,8 +335,8 @@ wrong_number(const char *name, const char *expected, Py_ssize_t given)
 
 /* The one optional keyword of a call, borrowed; *out is NULL before unless it was given by position. */
 static int
-take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObject *names, const char *keyword,
-	     PyObject **out)
+take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObject *names,
+	     const char *keyword, PyObject **out)
 {
 	Py_ssize_t i, num_names = names == NULL ? 0 : PyTuple_Size(names);
 
@@ -331,7 +344,8 @@ take_keyword(const char *name, PyObject *const *args, Py_ssize_t num_args, PyObj
 		PyObject *given = PyTuple_GetItem(names, i);
 
 		if (PyUnicode_CompareWithASCIIString(given, keyword) != 0 || *out != NULL) {
-			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", name, given);
+			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R",
+				     name, given);
 			return -1;
 		}
 		*out = args[num_args + i];
@@ -472,6 +486,8 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
 	self->src = NULL;
 	self->dst = NULL;
+	self->plan = NULL;
+	self->copy.plan = NULL;
 	self->tag = Py_XNewRef(tag);
 	self->error = NULL;
 	self->message = NULL;
@@ -526,7 +542,8 @@ future_report_unseen(struct future *self)
 	self->unseen = 0;
 	PyErr_Fetch(&type, &value, &traceback);
 	if (!loop_is_closed(self->channel->loop)) {
-		report(self->channel->loop, "CopyFuture exception was never retrieved", self->error);
+		report(self->channel->loop, "CopyFuture exception was never retrieved",
+		       self->error);
 	}
 	PyErr_Restore(type, value, traceback);
 }
@@ -560,6 +577,7 @@ future_traverse(PyObject *object, visitproc visit, void *arg)
 	Py_VISIT(self->channel);
 	Py_VISIT(self->src);
 	Py_VISIT(self->dst);
+	Py_VISIT(self->plan);
 	Py_VISIT(self->tag);
 	Py_VISIT(self->error);
 	Py_VISIT(self->message);
@@ -588,14 +606,16 @@ future_run(struct future *self, PyObject *callback, PyObject *context, PyObject 
 		PyObject *args = PyTuple_Pack(2, callback, (PyObject *)self);
 		PyObject *keywords = PyDict_New();
 
-		if (args != NULL && keywords != NULL && PyDict_SetItem(keywords, name_context, context) == 0) {
+		if (args != NULL && keywords != NULL &&
+		    PyDict_SetItem(keywords, name_context, context) == 0) {
 			answer = PyObject_Call(self->channel->call_soon, args, keywords);
 		}
 		Py_XDECREF(args);
 		Py_XDECREF(keywords);
 	}
 	if (answer == NULL) {
-		absorb_error(self->channel, "aiodocadma could not schedule a callback of a copy", fatal);
+		absorb_error(self->channel, "aiodocadma could not schedule a callback of a copy",
+			     fatal);
 		return;
 	}
 	Py_DECREF(answer);
@@ -628,7 +648,8 @@ future_end(struct future *self, enum future_state state, PyObject **fatal)
 			PyObject *entry = PyList_GetItem(callbacks, i);
 
 			future_run(self, PyTuple_GetItem(entry, 0),
-				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL, fatal);
+				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL,
+				   fatal);
 		}
 		Py_DECREF(callbacks);
 	}
@@ -658,13 +679,48 @@ cohort_release(struct cohort *cohort, PyObject **fatal)
 }
 
 /* The exception for a copy that failed: whatever the hook gives, or raises. */
+/* What failed by itself in a copy of many pieces: a list of (index, code, phase, flushed). */
+static PyObject *
+plan_failures(const struct adma_plan *plan)
+{
+	PyObject *list = PyList_New((Py_ssize_t)plan->num_failures);
+
+	for (uint64_t i = 0; list != NULL && i < plan->num_failures; i++) {
+		const struct adma_piece_failure *failure = &plan->failures[i];
+		PyObject *item = Py_BuildValue("(KiiO)", (unsigned long long)failure->index, (int)failure->code,
+					       (int)failure->phase, failure->flushed ? Py_True : Py_False);
+
+		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) {
+			Py_CLEAR(list);
+		}
+	}
+	return list;
+}
+
+/* Ask the hook for the exception of a copy of many pieces that stand for themselves. */
+static PyObject *
+future_many_failure(struct future *self)
+{
+	PyObject *failures = plan_failures(self->copy.plan);
+	PyObject *error;
+
+	if (failures == NULL) {
+		return NULL;
+	}
+	error = PyObject_CallMethod((PyObject *)self->channel, "_many_failure", "OOK", (PyObject *)self, failures,
+				    (unsigned long long)self->copy.plan->count);
+	Py_DECREF(failures);
+	return error;
+}
+
 static PyObject *
 future_failure(struct future *self, PyObject **fatal)
 {
-	PyObject *error = PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
-					      (int)self->copy.code, (int)self->copy.phase,
-					      self->copy.flushed ? Py_True : Py_False,
-					      self->copy.abandoned ? Py_True : Py_False);
+	bool many = self->copy.code == DOCA_SUCCESS && !self->copy.flushed && !self->copy.abandoned;
+	PyObject *error = many ? future_many_failure(self) : PyObject_CallMethod(
+		(PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
+		(int)self->copy.code, (int)self->copy.phase,
+		self->copy.flushed ? Py_True : Py_False, self->copy.abandoned ? Py_True : Py_False);
 
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
 		PyErr_Format(PyExc_TypeError, "_failure() gave %R, which is no exception", error);
@@ -682,7 +738,8 @@ future_failure(struct future *self, PyObject **fatal)
 static inline bool
 copy_has_failed(const struct adma_copy *copy)
 {
-	return copy->code != DOCA_SUCCESS || copy->flushed || copy->abandoned;
+	return copy->code != DOCA_SUCCESS || copy->flushed || copy->abandoned ||
+	       (copy->plan != NULL && copy->plan->num_failures > 0);
 }
 
 /* How a copy that reached its native end ends for those who wait for it; self->error is its own already. */
@@ -713,6 +770,9 @@ future_conclude(struct future *self, PyObject **fatal)
 	future_end(self, self->error != NULL ? FUTURE_FAILED : FUTURE_RESULT, fatal);
 }
 
+static void
+plan_release_users(struct plan *plan);
+
 /* Resolve copies that reached their native end, linked by next; their references are ours. */
 static void
 channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fatal)
@@ -731,12 +791,15 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 		if (future->src != NULL) {
 			copy->src_map->users--;
 			copy->dst_map->users--;
+		} else if (future->plan != NULL) {
+			plan_release_users(future->plan);
 		}
 	}
 	while (list != NULL) {
 		struct future *future = future_of_copy(list);
 		struct buffer *src = future->src;
 		struct buffer *dst = future->dst;
+		struct plan *plan = future->plan;
 
 		list = list->next;
 		future->src = NULL;
@@ -745,9 +808,12 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 		    !(future->asked && (future->copy.flushed || future->copy.abandoned))) {
 			replace(&future->error, future_failure(future, fatal));
 		}
+		future->plan = NULL;
+		future->copy.plan = NULL;
 		future_conclude(future, fatal);
 		Py_XDECREF((PyObject *)src);
 		Py_XDECREF((PyObject *)dst);
+		Py_XDECREF((PyObject *)plan);
 		Py_DECREF((PyObject *)future);
 	}
 }
@@ -879,6 +945,7 @@ future_ask(struct future *self, PyObject *message)
 {
 	struct channel *channel = self->channel;
 	struct cohort *cohort;
+	PyObject *answer;
 
 	if (self->state != FUTURE_PENDING || self->asked || is_forked(channel)) {
 		return;
@@ -897,6 +964,14 @@ future_ask(struct future *self, PyObject *message)
 	}
 	if (self->started) {
 		wake(channel);
+		if (self->copy.segments > 0) {
+			/* The engine has part of it; how long may it take? */
+			answer = PyObject_CallMethod((PyObject *)channel, "_on_held", "O", (PyObject *)self);
+			if (answer == NULL) {
+				absorb_error(channel, "aiodocadma failed to watch a cancelled copy", NULL);
+			}
+			Py_XDECREF(answer);
+		}
 	}
 }
 
@@ -937,7 +1012,8 @@ future_cancelled_error(struct future *self)
 	} else {
 		error = PyObject_CallNoArgs(cancelled_error);
 	}
-	if (error != NULL && self->error != NULL && self->error != error && PyExceptionInstance_Check(error)) {
+	if (error != NULL && self->error != NULL && self->error != error &&
+	    PyExceptionInstance_Check(error)) {
 		PyException_SetContext(error, Py_NewRef(self->error));
 	}
 	return error;
@@ -976,20 +1052,20 @@ future_outcome(struct future *self)
 }
 
 PyDoc_STRVAR(future_result_doc,
-"result($self, /)\n"
-"--\n"
-"\n"
-"The number of bytes copied, if the copy has ended well.\n"
-"\n"
-"Returns:\n"
-"    The length of the source.\n"
-"\n"
-"Raises:\n"
-"    asyncio.InvalidStateError: If the copy has not ended.\n"
-"    asyncio.CancelledError: If it was cancelled.\n"
-"    DocaError: If DOCA refused or failed it; or whichever exception() gives.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "result($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The number of bytes copied, if the copy has ended well.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    The length of the source.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    asyncio.InvalidStateError: If the copy has not ended.\n"
+	     "    asyncio.CancelledError: If it was cancelled.\n"
+	     "    DocaError: If DOCA refused or failed it; or whichever exception() gives.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_result(PyObject *self, PyObject *unused)
@@ -998,20 +1074,19 @@ future_result(PyObject *self, PyObject *unused)
 	return future_outcome((struct future *)self);
 }
 
-PyDoc_STRVAR(future_exception_doc,
-"exception($self, /)\n"
-"--\n"
-"\n"
-"Why the copy failed.\n"
-"\n"
-"Returns:\n"
-"    The exception, or None if the copy ended well.\n"
-"\n"
-"Raises:\n"
-"    asyncio.InvalidStateError: If the copy has not ended.\n"
-"    asyncio.CancelledError: If it was cancelled.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_exception_doc, "exception($self, /)\n"
+				   "--\n"
+				   "\n"
+				   "Why the copy failed.\n"
+				   "\n"
+				   "Returns:\n"
+				   "    The exception, or None if the copy ended well.\n"
+				   "\n"
+				   "Raises:\n"
+				   "    asyncio.InvalidStateError: If the copy has not ended.\n"
+				   "    asyncio.CancelledError: If it was cancelled.\n"
+				   "\n"
+				   "Source: asyncio.Future.\n");
 
 static PyObject *
 future_exception(PyObject *object, PyObject *unused)
@@ -1035,15 +1110,15 @@ future_exception(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_done_doc,
-"done($self, /)\n"
-"--\n"
-"\n"
-"Whether the copy has ended, in whichever way.\n"
-"\n"
-"Returns:\n"
-"    True if the engine has let go of both sides and the outcome is known.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "done($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether the copy has ended, in whichever way.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    True if the engine has let go of both sides and the outcome is known.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_done(PyObject *self, PyObject *unused)
@@ -1053,15 +1128,15 @@ future_done(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_cancelled_doc,
-"cancelled($self, /)\n"
-"--\n"
-"\n"
-"Whether the copy has ended as cancelled.\n"
-"\n"
-"Returns:\n"
-"    False also while a cancelled copy waits for the engine to let go.\n"
-"\n"
-"Source: asyncio.Future.\n");
+	     "cancelled($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether the copy has ended as cancelled.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False also while a cancelled copy waits for the engine to let go.\n"
+	     "\n"
+	     "Source: asyncio.Future.\n");
 
 static PyObject *
 future_cancelled(PyObject *self, PyObject *unused)
@@ -1070,16 +1145,15 @@ future_cancelled(PyObject *self, PyObject *unused)
 	return PyBool_FromLong(((struct future *)self)->state == FUTURE_CANCELLED);
 }
 
-PyDoc_STRVAR(future_get_loop_doc,
-"get_loop($self, /)\n"
-"--\n"
-"\n"
-"The event loop the copy belongs to.\n"
-"\n"
-"Returns:\n"
-"    The loop that opened the DMA.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_get_loop_doc, "get_loop($self, /)\n"
+				  "--\n"
+				  "\n"
+				  "The event loop the copy belongs to.\n"
+				  "\n"
+				  "Returns:\n"
+				  "    The loop that opened the DMA.\n"
+				  "\n"
+				  "Source: asyncio.Future.\n");
 
 static PyObject *
 future_get_loop(PyObject *self, PyObject *unused)
@@ -1089,25 +1163,28 @@ future_get_loop(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(future_cancel_doc,
-"cancel($self, /, msg=None)\n"
-"--\n"
-"\n"
-"Ask for the copy to end early.\n"
-"\n"
-"DOCA cannot recall what it has: those segments run to their end, the others are dropped, and only then the\n"
-"future is done, as cancelled, whatever became of them. Copies cancelled in one turn of the loop end together.\n"
-"\n"
-"Args:\n"
-"    msg: Message of the CancelledError; the first call's is kept.\n"
-"\n"
-"Returns:\n"
-"    False if the copy has ended; True if it will end as cancelled, also when asked again.\n"
-"\n"
-"Raises:\n"
-"    UsageError: In a forked child.\n"
-"\n"
-"Cancellation: This is it.\n"
-"Source: asyncio.Future; doca_pe_progress (a submitted task has no cancel).\n");
+	     "cancel($self, /, msg=None)\n"
+	     "--\n"
+	     "\n"
+	     "Ask for the copy to end early.\n"
+	     "\n"
+	     "DOCA cannot recall what it has: those segments run to their end, the others are "
+	     "dropped, and only then the\n"
+	     "future is done, as cancelled, whatever became of them. Copies cancelled in one turn "
+	     "of the loop end together.\n"
+	     "\n"
+	     "Args:\n"
+	     "    msg: Message of the CancelledError; the first call's is kept.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if the copy has ended; True if it will end as cancelled, also when asked "
+	     "again.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    UsageError: In a forked child.\n"
+	     "\n"
+	     "Cancellation: This is it.\n"
+	     "Source: asyncio.Future; doca_pe_progress (a submitted task has no cancel).\n");
 
 static PyObject *
 future_cancel(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
@@ -1182,20 +1259,22 @@ future_forget(struct future *self, PyObject *waiter)
 	}
 }
 
-PyDoc_STRVAR(future_add_done_callback_doc,
-"add_done_callback($self, fn, /, *, context=None)\n"
-"--\n"
-"\n"
-"Have fn(future) called by the loop when the copy has ended.\n"
-"\n"
-"Args:\n"
-"    fn: Called with the future, in the loop's next turn if the copy has ended already.\n"
-"    context: The contextvars.Context to run it in; a copy of the current one if None.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(
+	future_add_done_callback_doc,
+	"add_done_callback($self, fn, /, *, context=None)\n"
+	"--\n"
+	"\n"
+	"Have fn(future) called by the loop when the copy has ended.\n"
+	"\n"
+	"Args:\n"
+	"    fn: Called with the future, in the loop's next turn if the copy has ended already.\n"
+	"    context: The contextvars.Context to run it in; a copy of the current one if None.\n"
+	"\n"
+	"Source: asyncio.Future.\n");
 
 static PyObject *
-future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObject *names)
+future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num_args,
+			 PyObject *names)
 {
 	struct future *self = (struct future *)object;
 	PyObject *context = NULL;
@@ -1241,19 +1320,18 @@ future_add_done_callback(PyObject *object, PyObject *const *args, Py_ssize_t num
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(future_remove_done_callback_doc,
-"remove_done_callback($self, fn, /)\n"
-"--\n"
-"\n"
-"Take back every add_done_callback(fn).\n"
-"\n"
-"Args:\n"
-"    fn: Compared by ==.\n"
-"\n"
-"Returns:\n"
-"    How many were removed.\n"
-"\n"
-"Source: asyncio.Future.\n");
+PyDoc_STRVAR(future_remove_done_callback_doc, "remove_done_callback($self, fn, /)\n"
+					      "--\n"
+					      "\n"
+					      "Take back every add_done_callback(fn).\n"
+					      "\n"
+					      "Args:\n"
+					      "    fn: Compared by ==.\n"
+					      "\n"
+					      "Returns:\n"
+					      "    How many were removed.\n"
+					      "\n"
+					      "Source: asyncio.Future.\n");
 
 static PyObject *
 future_remove_done_callback(PyObject *object, PyObject *fn)
@@ -1301,10 +1379,10 @@ future_remove_done_callback(PyObject *object, PyObject *fn)
 }
 
 PyDoc_STRVAR(future_make_cancelled_error_doc,
-"_make_cancelled_error($self, /)\n"
-"--\n"
-"\n"
-"The CancelledError to raise; asyncio.gather() asks for it.\n");
+	     "_make_cancelled_error($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The CancelledError to raise; asyncio.gather() asks for it.\n");
 
 static PyObject *
 future_make_cancelled_error(PyObject *self, PyObject *unused)
@@ -1377,6 +1455,16 @@ future_set_log_traceback(PyObject *self, PyObject *value, void *unused)
 }
 
 static PyObject *
+future_get_admitted(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return PyBool_FromLong(self->state != FUTURE_PENDING || (self->started && self->copy.submitted > 0) ||
+			       self->copy.state == ADMA_COPY_ENDED);
+}
+
+static PyObject *
 future_get_nbytes(PyObject *object, void *unused)
 {
 	(void)unused;
@@ -1389,7 +1477,8 @@ future_get_bytes_done(PyObject *object, void *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
-	return PyLong_FromUnsignedLongLong(self->state == FUTURE_RESULT ? self->copy.length : self->copy.completed);
+	return PyLong_FromUnsignedLongLong(self->state == FUTURE_RESULT ? self->copy.length
+									: self->copy.completed);
 }
 
 static PyObject *
@@ -1413,7 +1502,8 @@ future_repr(PyObject *object)
 	switch ((enum future_state)self->state) {
 	case FUTURE_PENDING:
 		text = PyUnicode_FromFormat("%s %llu bytes, %u segments in flight",
-					    self->asked ? "cancelling" : "pending", length, segments);
+					    self->asked ? "cancelling" : "pending", length,
+					    segments);
 		break;
 	case FUTURE_RESULT:
 		text = PyUnicode_FromFormat("finished %llu bytes", length);
@@ -1460,14 +1550,16 @@ future_await(PyObject *object)
 	return (PyObject *)it;
 }
 
-PyDoc_STRVAR(future_doc,
-"A copy under way; awaiting it gives the number of bytes copied.\n"
-"\n"
-"It has started when you get it; awaiting is separate, by any number of tasks. It is an asyncio future in all but\n"
-"its base class: gather, wait, as_completed, shield, timeout and TaskGroup take it. Only DMA makes it.\n"
-"\n"
-"Cancellation: A cancelled await cancels the copy, waits for the device to let go of both sides, then raises.\n"
-"Source: aiodocadma; asyncio.Future.\n");
+PyDoc_STRVAR(future_doc, "A copy under way; awaiting it gives the number of bytes copied.\n"
+			 "\n"
+			 "It has started when you get it; awaiting is separate, by any number of "
+			 "tasks. It is an asyncio future in all but\n"
+			 "its base class: gather, wait, as_completed, shield, timeout and "
+			 "TaskGroup take it. Only DMA makes it.\n"
+			 "\n"
+			 "Cancellation: A cancelled await cancels the copy, waits for the device "
+			 "to let go of both sides, then raises.\n"
+			 "Source: aiodocadma; asyncio.Future.\n");
 
 static PyMethodDef future_methods[] = {
 	{"result", future_result, METH_NOARGS, future_result_doc},
@@ -1478,26 +1570,28 @@ static PyMethodDef future_methods[] = {
 	{"cancel", METHOD(future_cancel), METH_FASTCALL | METH_KEYWORDS, future_cancel_doc},
 	{"add_done_callback", METHOD(future_add_done_callback), METH_FASTCALL | METH_KEYWORDS,
 	 future_add_done_callback_doc},
-	{"remove_done_callback", future_remove_done_callback, METH_O, future_remove_done_callback_doc},
-	{"_make_cancelled_error", future_make_cancelled_error, METH_NOARGS, future_make_cancelled_error_doc},
+	{"remove_done_callback", future_remove_done_callback, METH_O,
+	 future_remove_done_callback_doc},
+	{"_make_cancelled_error", future_make_cancelled_error, METH_NOARGS,
+	 future_make_cancelled_error_doc},
 	{"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, PyDoc_STR("See PEP 585.")},
 	{NULL, NULL, 0, NULL},
 };
 
 PyDoc_STRVAR(future_bytes_done_doc,
-"Bytes the device has written so far; not necessarily from the start on.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "Bytes the device has written so far; not necessarily from the start on.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
-PyDoc_STRVAR(future_tag_doc,
-"What the caller gave as tag, or None.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(future_tag_doc, "What the caller gave as tag, or None.\n"
+			     "\n"
+			     "Source: aiodocadma.\n");
 
 static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
+	{"_admitted", future_get_admitted, NULL, PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
 	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
@@ -1510,18 +1604,12 @@ static PyMemberDef future_members[] = {
 };
 
 static PyType_Slot future_slots[] = {
-	{Py_tp_doc, (void *)future_doc},
-	{Py_tp_dealloc, future_dealloc},
-	{Py_tp_finalize, future_finalize},
-	{Py_tp_traverse, future_traverse},
-	{Py_tp_clear, future_clear},
-	{Py_tp_repr, future_repr},
-	{Py_tp_iter, future_await},
-	{Py_am_await, future_await},
-	{Py_tp_methods, future_methods},
-	{Py_tp_getset, future_getset},
-	{Py_tp_members, future_members},
-	{0, NULL},
+	{Py_tp_doc, (void *)future_doc},   {Py_tp_dealloc, future_dealloc},
+	{Py_tp_finalize, future_finalize}, {Py_tp_traverse, future_traverse},
+	{Py_tp_clear, future_clear},	   {Py_tp_repr, future_repr},
+	{Py_tp_iter, future_await},	   {Py_am_await, future_await},
+	{Py_tp_methods, future_methods},   {Py_tp_getset, future_getset},
+	{Py_tp_members, future_members},   {0, NULL},
 };
 
 static PyType_Spec future_spec = {
@@ -1594,7 +1682,8 @@ awaiting_shield(struct awaiting *self)
 	}
 	class = PyObject_GetAttrString(anyio, "CancelScope");
 	keywords = Py_BuildValue("{s:O}", "shield", Py_True);
-	scope = class != NULL && keywords != NULL ? PyObject_Call(class, empty_tuple, keywords) : NULL;
+	scope = class != NULL && keywords != NULL ? PyObject_Call(class, empty_tuple, keywords)
+						  : NULL;
 	answer = scope != NULL ? PyObject_CallMethod(scope, "__enter__", NULL) : NULL;
 	if (answer == NULL) {
 		/* Not a task that anyio knows, or anyio half imported: then nothing of it cancels us either. */
@@ -1665,12 +1754,14 @@ static PySendResult
 awaiting_suspend(struct awaiting *self, PyObject **result)
 {
 	struct future *future = self->future;
-	PyObject *waiter = PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
+	PyObject *waiter =
+		PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
 
 	if (waiter == NULL) {
 		return PYGEN_ERROR;
 	}
-	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 || future_add(future, waiter, NULL) < 0) {
+	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 ||
+	    future_add(future, waiter, NULL) < 0) {
 		Py_DECREF(waiter);
 		return PYGEN_ERROR;
 	}
@@ -1777,11 +1868,10 @@ awaiting_next(PyObject *object)
 	return NULL;
 }
 
-PyDoc_STRVAR(awaiting_send_doc,
-"send($self, value, /)\n"
-"--\n"
-"\n"
-"Resume; the value is ignored.\n");
+PyDoc_STRVAR(awaiting_send_doc, "send($self, value, /)\n"
+				"--\n"
+				"\n"
+				"Resume; the value is ignored.\n");
 
 static PyObject *
 awaiting_send_method(PyObject *self, PyObject *value)
@@ -1801,7 +1891,8 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 
 	if (PyExceptionInstance_Check(type)) {
 		if (value != NULL) {
-			PyErr_SetString(PyExc_TypeError, "instance exception may not have a separate value");
+			PyErr_SetString(PyExc_TypeError,
+					"instance exception may not have a separate value");
 			return NULL;
 		}
 		error = Py_NewRef(type);
@@ -1817,11 +1908,13 @@ thrown(PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
-		PyErr_Format(PyExc_TypeError, "calling %R gave %R, which is no exception", type, error);
+		PyErr_Format(PyExc_TypeError, "calling %R gave %R, which is no exception", type,
+			     error);
 		Py_CLEAR(error);
 	}
 	if (error != NULL && traceback != NULL && PyException_SetTraceback(error, traceback) < 0) {
-		PyErr_SetString(PyExc_TypeError, "throw() third argument must be a traceback object");
+		PyErr_SetString(PyExc_TypeError,
+				"throw() third argument must be a traceback object");
 		Py_CLEAR(error);
 	}
 	return error;
@@ -1842,11 +1935,11 @@ message_of(PyObject *error)
 	return message;
 }
 
-PyDoc_STRVAR(awaiting_throw_doc,
-"throw($self, value, /, *args)\n"
-"--\n"
-"\n"
-"Throw into the await: a CancelledError cancels the copy and is raised when it has ended, anything else at once.\n");
+PyDoc_STRVAR(awaiting_throw_doc, "throw($self, value, /, *args)\n"
+				 "--\n"
+				 "\n"
+				 "Throw into the await: a CancelledError cancels the copy and is "
+				 "raised when it has ended, anything else at once.\n");
 
 static PyObject *
 awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -1864,7 +1957,8 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (error == NULL) {
 		return NULL;
 	}
-	if (future == NULL || is_forked(future->channel) || !PyErr_GivenExceptionMatches(error, cancelled_error)) {
+	if (future == NULL || is_forked(future->channel) ||
+	    !PyErr_GivenExceptionMatches(error, cancelled_error)) {
 		awaiting_abort(self);
 		raise_error(error);
 		return NULL;
@@ -1888,11 +1982,10 @@ awaiting_throw(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return awaiting_next(object);
 }
 
-PyDoc_STRVAR(awaiting_close_doc,
-"close($self, /)\n"
-"--\n"
-"\n"
-"Stop waiting; a copy still under way is cancelled.\n");
+PyDoc_STRVAR(awaiting_close_doc, "close($self, /)\n"
+				 "--\n"
+				 "\n"
+				 "Stop waiting; a copy still under way is cancelled.\n");
 
 static PyObject *
 awaiting_close(PyObject *object, PyObject *unused)
@@ -1918,14 +2011,10 @@ static PyMethodDef awaiting_methods[] = {
 };
 
 static PyType_Slot awaiting_slots[] = {
-	{Py_tp_dealloc, awaiting_dealloc},
-	{Py_tp_traverse, awaiting_traverse},
-	{Py_tp_clear, awaiting_clear},
-	{Py_tp_iter, PyObject_SelfIter},
-	{Py_tp_iternext, awaiting_next},
-	{Py_am_send, awaiting_send},
-	{Py_tp_methods, awaiting_methods},
-	{0, NULL},
+	{Py_tp_dealloc, awaiting_dealloc}, {Py_tp_traverse, awaiting_traverse},
+	{Py_tp_clear, awaiting_clear},	   {Py_tp_iter, PyObject_SelfIter},
+	{Py_tp_iternext, awaiting_next},   {Py_am_send, awaiting_send},
+	{Py_tp_methods, awaiting_methods}, {0, NULL},
 };
 
 static PyType_Spec awaiting_spec = {
@@ -1987,7 +2076,8 @@ buffer_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 	(void)args;
 	(void)keywords;
 	if (type == buffer_type) {
-		PyErr_SetString(PyExc_TypeError, "cannot create 'Buffer' instances: slice a MemoryMap");
+		PyErr_SetString(PyExc_TypeError,
+				"cannot create 'Buffer' instances: slice a MemoryMap");
 		return NULL;
 	}
 	alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -2041,7 +2131,8 @@ buffer_subscript(PyObject *object, PyObject *key)
 	Py_ssize_t start, stop, step, length;
 
 	if (!PySlice_Check(key)) {
-		PyErr_Format(PyExc_TypeError, "a Buffer is cut by a slice, not by %R: buffer[start:stop]",
+		PyErr_Format(PyExc_TypeError,
+			     "a Buffer is cut by a slice, not by %R: buffer[start:stop]",
 			     (PyObject *)Py_TYPE(key));
 		return NULL;
 	}
@@ -2049,7 +2140,8 @@ buffer_subscript(PyObject *object, PyObject *key)
 		return NULL;
 	}
 	if (step != 1) {
-		PyErr_SetString(PyExc_ValueError, "a Buffer is contiguous: the step of a slice must be 1");
+		PyErr_SetString(PyExc_ValueError,
+				"a Buffer is contiguous: the step of a slice must be 1");
 		return NULL;
 	}
 	if (self->base == NULL) {
@@ -2078,12 +2170,14 @@ buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
 
 	if (buffer_is_closed(self) || is_forked(self->channel)) {
 		view->obj = NULL;
-		PyErr_SetString(PyExc_BufferError, buffer_is_closed(self) ? "the memory map is closed" :
-				"the memory map belongs to the parent of this process");
+		PyErr_SetString(PyExc_BufferError,
+				buffer_is_closed(self)
+					? "the memory map is closed"
+					: "the memory map belongs to the parent of this process");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length, !buffer_is_writable(self), flags) <
-	    0) {
+	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length,
+			      !buffer_is_writable(self), flags) < 0) {
 		return -1;
 	}
 	self->base->map->views++;
@@ -2106,10 +2200,11 @@ buffer_repr(PyObject *object)
 {
 	struct buffer *self = (struct buffer *)object;
 
-	return PyUnicode_FromFormat("<Buffer %llu bytes at %zd%s%s>", (unsigned long long)self->length,
-				    (Py_ssize_t)(self->base != NULL ? self->addr - self->base->addr : 0),
-				    buffer_is_writable(self) ? "" : " readonly",
-				    buffer_is_closed(self) ? " closed" : "");
+	return PyUnicode_FromFormat(
+		"<Buffer %llu bytes at %zd%s%s>", (unsigned long long)self->length,
+		(Py_ssize_t)(self->base != NULL ? self->addr - self->base->addr : 0),
+		buffer_is_writable(self) ? "" : " readonly",
+		buffer_is_closed(self) ? " closed" : "");
 }
 
 static PyObject *
@@ -2167,18 +2262,19 @@ buffer_get_views(PyObject *self, void *unused)
 	return PyLong_FromUnsignedLong(map != NULL ? map->views : 0);
 }
 
-PyDoc_STRVAR(buffer_attach_doc,
-"_attach($self, map_address, channel, keep, /)\n"
-"--\n"
-"\n"
-"Become the owner of a struct adma_mmap; once.\n"
-"\n"
-"Args:\n"
-"    map_address: Of a registered map that was made for the channel.\n"
-"    channel: The Channel it was made for.\n"
-"    keep: An object to hold until the map is closed, for the memory's sake; or None.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(
+	buffer_attach_doc,
+	"_attach($self, map_address, channel, keep, /)\n"
+	"--\n"
+	"\n"
+	"Become the owner of a struct adma_mmap; once.\n"
+	"\n"
+	"Args:\n"
+	"    map_address: Of a registered map that was made for the channel.\n"
+	"    channel: The Channel it was made for.\n"
+	"    keep: An object to hold until the map is closed, for the memory's sake; or None.\n"
+	"\n"
+	"Source: aiodocadma.\n");
 
 static PyObject *
 buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2215,15 +2311,16 @@ buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 }
 
 PyDoc_STRVAR(buffer_close_doc,
-"_close($self, /)\n"
-"--\n"
-"\n"
-"Refuse further use of the map and hand it back to its channel, unless it is in use.\n"
-"\n"
-"Returns:\n"
-"    False if started copies or exported views still need the map, which then stays open; else True.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_close($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Refuse further use of the map and hand it back to its channel, unless it is in use.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if started copies or exported views still need the map, which then stays "
+	     "open; else True.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 buffer_close(PyObject *object, PyObject *unused)
@@ -2233,7 +2330,8 @@ buffer_close(PyObject *object, PyObject *unused)
 
 	(void)unused;
 	if (self->base != NULL && self->base != self) {
-		PyErr_SetString(PyExc_TypeError, "a slice cannot be closed, only the map it was cut from");
+		PyErr_SetString(PyExc_TypeError,
+				"a slice cannot be closed, only the map it was cut from");
 		return NULL;
 	}
 	if (self->map == NULL) {
@@ -2252,13 +2350,13 @@ buffer_close(PyObject *object, PyObject *unused)
 	Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(buffer_doc,
-"A range of registered memory: what copies read and write.\n"
-"\n"
-"Cut from a MemoryMap, or from another Buffer, by a slice; nothing is copied and the slice keeps the map alive.\n"
-"memoryview(buffer) sees the bytes.\n"
-"\n"
-"Source: aiodocadma; doca_buf, doca_mmap.\n");
+PyDoc_STRVAR(buffer_doc, "A range of registered memory: what copies read and write.\n"
+			 "\n"
+			 "Cut from a MemoryMap, or from another Buffer, by a slice; nothing is "
+			 "copied and the slice keeps the map alive.\n"
+			 "memoryview(buffer) sees the bytes.\n"
+			 "\n"
+			 "Source: aiodocadma; doca_buf, doca_mmap.\n");
 
 static PyMethodDef buffer_methods[] = {
 	{"_attach", METHOD(buffer_attach), METH_FASTCALL, buffer_attach_doc},
@@ -2266,33 +2364,32 @@ static PyMethodDef buffer_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(buffer_nbytes_doc,
-"Length in bytes.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_nbytes_doc, "Length in bytes.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
-PyDoc_STRVAR(buffer_offset_doc,
-"Bytes from the start of the map.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_offset_doc, "Bytes from the start of the map.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 PyDoc_STRVAR(buffer_readonly_doc,
-"Whether the device may not write it: it cannot be a destination.\n"
-"\n"
-"Source: doca_mmap_set_permissions.\n");
+	     "Whether the device may not write it: it cannot be a destination.\n"
+	     "\n"
+	     "Source: doca_mmap_set_permissions.\n");
 
-PyDoc_STRVAR(buffer_closed_doc,
-"Whether the map was closed: no copy can name it.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed: no copy can name it.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 static PyGetSetDef buffer_getset[] = {
 	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
 	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
 	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
 	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
-	{"_map_address", buffer_get_map_address, NULL, PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
-	{"_users", buffer_get_users, NULL, PyDoc_STR("Started copies that name the map and have not ended."), NULL},
+	{"_map_address", buffer_get_map_address, NULL,
+	 PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
+	{"_users", buffer_get_users, NULL,
+	 PyDoc_STR("Started copies that name the map and have not ended."), NULL},
 	{"_views", buffer_get_views, NULL, PyDoc_STR("Exported views onto the map."), NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -2367,11 +2464,12 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 	}
 	if (src->length > dst->length) {
 		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "sKK", "bounds",
-					    (unsigned long long)src->length, (unsigned long long)dst->length));
+					    (unsigned long long)src->length,
+					    (unsigned long long)dst->length));
 		return -1;
 	}
 	if ((dst->base->map->access & DST_WRITABLE) == 0) {
-		refuse(self, "access");
+		refuse_side(self, "access", "dst");
 		return -1;
 	}
 	if ((uintptr_t)src->addr < (uintptr_t)dst->addr + src->length &&
@@ -2385,7 +2483,8 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 static inline void
 future_init_copy(struct future *self, struct buffer *src, struct buffer *dst)
 {
-	adma_copy_init(&self->copy, src->base->map, src->addr, dst->base->map, dst->addr, src->length);
+	adma_copy_init(&self->copy, src->base->map, src->addr, dst->base->map, dst->addr,
+		       src->length);
 }
 
 /* Pin both sides until the native end. */
@@ -2414,6 +2513,17 @@ channel_schedule_for(struct channel *self, struct future *future)
 	return -1;
 }
 
+/* Is there room for one more waiting copy? 0, or -1 with the error raised. */
+static int
+channel_check_full(struct channel *self)
+{
+	if (self->max_waiting != 0 && adma_channel_num_waiting(self->native) >= self->max_waiting) {
+		refuse(self, "full");
+		return -1;
+	}
+	return 0;
+}
+
 /* Return the future of a copy of nothing: done, unless others are due a turn of the loop. Steals it. */
 static PyObject *
 channel_finish_empty(struct channel *self, struct future *future)
@@ -2430,19 +2540,18 @@ channel_finish_empty(struct channel *self, struct future *future)
 	return (PyObject *)future;
 }
 
-PyDoc_STRVAR(channel_empty_doc,
-"_empty($self, tag, /)\n"
-"--\n"
-"\n"
-"The future of a copy of zero bytes, which needs no engine.\n"
-"\n"
-"Args:\n"
-"    tag: As for copy().\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture of 0.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_empty_doc, "_empty($self, tag, /)\n"
+				"--\n"
+				"\n"
+				"The future of a copy of zero bytes, which needs no engine.\n"
+				"\n"
+				"Args:\n"
+				"    tag: As for copy().\n"
+				"\n"
+				"Returns:\n"
+				"    A CopyFuture of 0.\n"
+				"\n"
+				"Source: aiodocadma.\n");
 
 static PyObject *
 channel_empty(PyObject *object, PyObject *tag)
@@ -2458,36 +2567,43 @@ channel_empty(PyObject *object, PyObject *tag)
 }
 
 PyDoc_STRVAR(channel_copy_doc,
-"copy($self, /, src, dst, *, tag=None)\n"
-"--\n"
-"\n"
-"Start copying src into the start of dst; the future resolves when the engine has let go of both.\n"
-"\n"
-"The copy has started when this returns; awaiting is separate. A copy that the engine finishes at once comes back as\n"
-"a future that is done. Copies in flight together have no order among them.\n"
-"\n"
-"Args:\n"
-"    src: Bytes to read, any length; longer than the device limit is split. Must not change until the future ends.\n"
-"        A MemoryMap, a Buffer, a list of them, or any C-contiguous object with the buffer protocol.\n"
-"    dst: Where to write; at least as long as src, not overlapping it, writable by the device.\n"
-"    tag: Any object, to know the copy again by in errors and events.\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture of the number of bytes copied, always the length of src.\n"
-"\n"
-"Raises:\n"
-"    ClosedError: If the DMA or the map of a side was closed.\n"
-"    WrongLoopError: If called from another loop or thread than the DMA's.\n"
-"    UsageError: In a forked child, or if a side belongs to another DMA.\n"
-"    BoundsError: If dst is too short.\n"
-"    AccessError: If dst is read-only.\n"
-"    OverlapError: If src and dst overlap.\n"
-"    QueueFullError: If max_waiting copies wait already.\n"
-"    TypeError: If a side is nothing that can be copied.\n"
-"    DocaError: From the future: DOCA refused or failed the task; the subclass tells the code.\n"
-"\n"
-"Cancellation: An await that is cancelled waits for the device to let go of both sides, then raises.\n"
-"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
+	     "copy($self, /, src, dst, *, tag=None)\n"
+	     "--\n"
+	     "\n"
+	     "Start copying src into the start of dst; the future resolves when the engine has let "
+	     "go of both.\n"
+	     "\n"
+	     "The copy has started when this returns; awaiting is separate. A copy that the engine "
+	     "finishes at once comes back as\n"
+	     "a future that is done. Copies in flight together have no order among them.\n"
+	     "\n"
+	     "Args:\n"
+	     "    src: Bytes to read, any length; longer than the device limit is split. Must not "
+	     "change until the future ends.\n"
+	     "        A MemoryMap, a Buffer, a list of them, or any C-contiguous object with the "
+	     "buffer protocol.\n"
+	     "    dst: Where to write; at least as long as src, not overlapping it, writable by "
+	     "the device.\n"
+	     "    tag: Any object, to know the copy again by in errors and events.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A CopyFuture of the number of bytes copied, always the length of src.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    ClosedError: If the DMA or the map of a side was closed.\n"
+	     "    WrongLoopError: If called from another loop or thread than the DMA's.\n"
+	     "    UsageError: In a forked child, or if a side belongs to another DMA.\n"
+	     "    BoundsError: If dst is too short.\n"
+	     "    AccessError: If dst is read-only.\n"
+	     "    OverlapError: If src and dst overlap.\n"
+	     "    QueueFullError: If max_waiting copies wait already.\n"
+	     "    TypeError: If a side is nothing that can be copied.\n"
+	     "    DocaError: From the future: DOCA refused or failed the task; the subclass tells "
+	     "the code.\n"
+	     "\n"
+	     "Cancellation: An await that is cancelled waits for the device to let go of both "
+	     "sides, then raises.\n"
+	     "Source: doca_dma_task_memcpy_alloc_init, doca_task_submit; DOCA DMA guide.\n");
 
 /* The arguments of copy(), in any form but two positional ones; borrowed, and NULL for an absent tag. */
 static int
@@ -2509,11 +2625,13 @@ copy_arguments(PyObject *const *args, Py_ssize_t num_args, PyObject *names, PyOb
 		for (k = 0; k < 3 && PyUnicode_CompareWithASCIIString(name, known[k]) != 0; k++) {
 		}
 		if (k == 3) {
-			PyErr_Format(PyExc_TypeError, "copy() got an unexpected keyword argument %R", name);
+			PyErr_Format(PyExc_TypeError,
+				     "copy() got an unexpected keyword argument %R", name);
 			return -1;
 		}
 		if (out[k] != NULL) {
-			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R", name);
+			PyErr_Format(PyExc_TypeError, "copy() got multiple values for argument %R",
+				     name);
 			return -1;
 		}
 		out[k] = args[num_args + i];
@@ -2545,7 +2663,8 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 		args = given;
 		tag = given[2] != Py_None ? given[2] : NULL;
 	}
-	if (!PyObject_TypeCheck(args[0], buffer_type) || !PyObject_TypeCheck(args[1], buffer_type)) {
+	if (!PyObject_TypeCheck(args[0], buffer_type) ||
+	    !PyObject_TypeCheck(args[1], buffer_type)) {
 		return PyObject_CallMethod(object, "_copy_objects", "OOO", args[0], args[1],
 					   tag != NULL ? tag : Py_None);
 	}
@@ -2562,6 +2681,9 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	}
 	if (length == 0) {
 		return channel_finish_empty(self, future);
+	}
+	if (channel_check_full(self) < 0) {
+		goto refused;
 	}
 	future_init_copy(future, src, dst);
 	adma_channel_start(self->native, &future->copy);
@@ -2620,11 +2742,22 @@ channel_tell_idle(struct channel *self, PyObject **fatal)
 	Py_XDECREF(answer);
 }
 
+/* Tell the subclass of something; it cannot fail the turn. */
+static void
+call_hook(struct channel *self, const char *hook, PyObject **fatal)
+{
+	PyObject *answer = PyObject_CallMethod((PyObject *)self, hook, NULL);
+
+	if (answer == NULL) {
+		absorb_error(self, "aiodocadma failed in a hook of its channel", fatal);
+	}
+	Py_XDECREF(answer);
+}
+
 /* One turn of the native channel, by the step given, and all that follows from it. */
 static PyObject *
 channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 {
-	PyObject *answer;
 	PyObject *fatal = NULL;
 	unsigned asks = 0;
 
@@ -2641,35 +2774,44 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 	if ((asks & ADMA_TURN_AGAIN) != 0 || (self->turn_due && self->native != NULL)) {
 		wake(self);
 	}
+	if ((asks & ADMA_TURN_FAULT) != 0 && !self->faulty) {
+		self->faulty = 1;
+		call_hook(self, "_on_fault", &fatal);
+	}
 	if ((asks & ADMA_TURN_CLEAR_FAILED) != 0 && self->native != NULL) {
-		answer = PyObject_CallMethod((PyObject *)self, "_on_clear_failed", "i",
-					     (int)adma_channel_clear_code(self->native));
+		PyObject *answer = PyObject_CallMethod((PyObject *)self, "_on_clear_failed", "i",
+						       (int)adma_channel_clear_code(self->native));
+
 		if (answer == NULL) {
 			absorb_error(self, "aiodocadma failed to report an error", &fatal);
 		}
 		Py_XDECREF(answer);
 	}
 	if ((asks & ADMA_TURN_PARKED) != 0) {
-		answer = PyObject_CallMethod((PyObject *)self, "_on_parked", NULL);
-		if (answer == NULL) {
-			absorb_error(self, "aiodocadma failed when its channel parked", &fatal);
-		}
-		Py_XDECREF(answer);
+		self->faulty = 0;
+		call_hook(self, "_on_parked", &fatal);
+	}
+	if ((asks & ADMA_TURN_ARMED) != 0 && !self->watched) {
+		self->watched = 1;
+		call_hook(self, "_on_armed", &fatal);
+	}
+	if (self->want_room) {
+		call_hook(self, "_on_room", &fatal);
 	}
 	channel_tell_idle(self, &fatal);
 	return none_unless(fatal);
 }
 
 PyDoc_STRVAR(channel_turn_doc,
-"_turn($self, /)\n"
-"--\n"
-"\n"
-"One turn of the channel; the loop calls it when asked by call_soon.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: doca_pe_progress, doca_pe_request_notification.\n");
+	     "_turn($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "One turn of the channel; the loop calls it when asked by call_soon.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: doca_pe_progress, doca_pe_request_notification.\n");
 
 static PyObject *
 channel_turn(PyObject *object, PyObject *unused)
@@ -2682,15 +2824,15 @@ channel_turn(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_readable_doc,
-"_readable($self, /)\n"
-"--\n"
-"\n"
-"The loop's reader of the progress engine's notification fd.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: doca_pe_clear_notification, doca_pe_progress.\n");
+	     "_readable($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The loop's reader of the progress engine's notification fd.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: doca_pe_clear_notification, doca_pe_progress.\n");
 
 static PyObject *
 channel_readable(PyObject *object, PyObject *unused)
@@ -2712,12 +2854,12 @@ channel_close_cohort(struct channel *self, PyObject **fatal)
 }
 
 PyDoc_STRVAR(channel_settle_doc,
-"_settle($self, /)\n"
-"--\n"
-"\n"
-"The turn of the loop in which copies were cancelled is over; the loop calls it.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_settle($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The turn of the loop in which copies were cancelled is over; the loop calls it.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_settle(PyObject *object, PyObject *unused)
@@ -2730,16 +2872,16 @@ channel_settle(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_attach_doc,
-"_attach($self, channel_address, loop, /)\n"
-"--\n"
-"\n"
-"Take over a struct adma_channel for the given loop; once.\n"
-"\n"
-"Args:\n"
-"    channel_address: Of an open channel; it is not freed by this object.\n"
-"    loop: The event loop it belongs to from now on.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_attach($self, channel_address, loop, /)\n"
+	     "--\n"
+	     "\n"
+	     "Take over a struct adma_channel for the given loop; once.\n"
+	     "\n"
+	     "Args:\n"
+	     "    channel_address: Of an open channel; it is not freed by this object.\n"
+	     "    loop: The event loop it belongs to from now on.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2798,17 +2940,18 @@ failed:
 }
 
 PyDoc_STRVAR(channel_detach_doc,
-"_detach($self, /)\n"
-"--\n"
-"\n"
-"Resolve what has ended and forget the struct adma_channel, which was closed or is leaked. Idempotent.\n"
-"\n"
-"A copy that has not ended keeps its memory pinned for ever.\n"
-"\n"
-"Raises:\n"
-"    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_detach($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "Resolve what has ended and forget the struct adma_channel, which was closed or is "
+	     "leaked. Idempotent.\n"
+	     "\n"
+	     "A copy that has not ended keeps its memory pinned for ever.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    KeyboardInterrupt, SystemExit: If one came up, after all copies were resolved.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_detach(PyObject *object, PyObject *unused)
@@ -2836,23 +2979,24 @@ channel_detach(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_reserve_doc,
-"_reserve($self, length, tag, /)\n"
-"--\n"
-"\n"
-"A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
-"\n"
-"Args:\n"
-"    length: Bytes it will copy.\n"
-"    tag: As in copy().\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
-"\n"
-"Raises:\n"
-"    ClosedError, WrongLoopError, UsageError: As in copy().\n"
-"\n"
-"Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or _fail().\n"
-"Source: aiodocadma.\n");
+	     "_reserve($self, length, tag, /)\n"
+	     "--\n"
+	     "\n"
+	     "A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
+	     "\n"
+	     "Args:\n"
+	     "    length: Bytes it will copy.\n"
+	     "    tag: As in copy().\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
+	     "\n"
+	     "Raises:\n"
+	     "    ClosedError, WrongLoopError, UsageError: As in copy().\n"
+	     "\n"
+	     "Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or "
+	     "_fail().\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2888,11 +3032,13 @@ reserved_argument(struct channel *self, PyObject *object)
 	struct future *future = (struct future *)object;
 
 	if (Py_TYPE(object) != future_type) {
-		PyErr_Format(PyExc_TypeError, "a CopyFuture is needed, not %R", (PyObject *)Py_TYPE(object));
+		PyErr_Format(PyExc_TypeError, "a CopyFuture is needed, not %R",
+			     (PyObject *)Py_TYPE(object));
 		return NULL;
 	}
 	if (future->channel != self || !future->reserved) {
-		PyErr_SetString(PyExc_RuntimeError, "the future is not a reserved one of this channel");
+		PyErr_SetString(PyExc_RuntimeError,
+				"the future is not a reserved one of this channel");
 		return NULL;
 	}
 	return future;
@@ -2915,22 +3061,23 @@ channel_conclude_reserved(struct channel *self, struct future *future)
 	return none_unless(fatal);
 }
 
-PyDoc_STRVAR(channel_start_doc,
-"_start($self, future, src, dst, /)\n"
-"--\n"
-"\n"
-"Start the copy of a reserved future. If it was cancelled meanwhile it ends so, and DOCA never sees it.\n"
-"\n"
-"Args:\n"
-"    future: From _reserve().\n"
-"    src: Buffer to read.\n"
-"    dst: Buffer to write.\n"
-"\n"
-"Raises:\n"
-"    ClosedError, WrongLoopError, UsageError, BoundsError, AccessError, OverlapError: As in copy(); the future is\n"
-"        still reserved then.\n"
-"\n"
-"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
+PyDoc_STRVAR(channel_start_doc, "_start($self, future, src, dst, /)\n"
+				"--\n"
+				"\n"
+				"Start the copy of a reserved future. If it was cancelled "
+				"meanwhile it ends so, and DOCA never sees it.\n"
+				"\n"
+				"Args:\n"
+				"    future: From _reserve().\n"
+				"    src: Buffer to read.\n"
+				"    dst: Buffer to write.\n"
+				"\n"
+				"Raises:\n"
+				"    ClosedError, WrongLoopError, UsageError, BoundsError, "
+				"AccessError, OverlapError: As in copy(); the future is\n"
+				"        still reserved then.\n"
+				"\n"
+				"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
 
 static PyObject *
 channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -2947,7 +3094,8 @@ channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (future == NULL) {
 		return NULL;
 	}
-	if (!PyObject_TypeCheck(args[1], buffer_type) || !PyObject_TypeCheck(args[2], buffer_type)) {
+	if (!PyObject_TypeCheck(args[1], buffer_type) ||
+	    !PyObject_TypeCheck(args[2], buffer_type)) {
 		PyErr_SetString(PyExc_TypeError, "_start() takes two Buffers");
 		return NULL;
 	}
@@ -2976,17 +3124,17 @@ channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_fail_doc,
-"_fail($self, future, error, /)\n"
-"--\n"
-"\n"
-"End a reserved future that will not be started.\n"
-"\n"
-"Args:\n"
-"    future: From _reserve().\n"
-"    error: The exception; only the context of the CancelledError if the future was cancelled.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_fail_doc, "_fail($self, future, error, /)\n"
+			       "--\n"
+			       "\n"
+			       "End a reserved future that will not be started.\n"
+			       "\n"
+			       "Args:\n"
+			       "    future: From _reserve().\n"
+			       "    error: The exception; only the context of the CancelledError "
+			       "if the future was cancelled.\n"
+			       "\n"
+			       "Source: aiodocadma.\n");
 
 static PyObject *
 channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3012,13 +3160,713 @@ channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return channel_conclude_reserved(self, future);
 }
 
-PyDoc_STRVAR(channel_orphan_doc,
-"_orphan($self, /)\n"
+/* ---- Plan: a copy of many pieces ---- */
+
+/* One column of copy_many(): a value for each pair, or a first one and a step. */
+struct column {
+	int64_t start;
+	int64_t step;
+	int64_t *values; /* NULL: start + index * step */
+};
+
+/*
+ * What _plan_lists(), _plan_pairs() and _plan_offsets() make: checked, holding its Buffers, to be started once. It is
+ * the copy's from the start to the native end.
+ */
+struct plan {
+	PyObject_HEAD
+	struct adma_plan base;
+	struct channel *channel;
+	uint64_t nbytes;
+	Py_ssize_t num_buffers;
+	struct buffer **buffers;    /* held; users of their maps while started */
+	struct adma_piece *pieces;  /* NULL: from the columns */
+	struct column src_offsets;
+	struct column dst_offsets;
+	struct column lengths;
+	uint8_t used; /* started once */
+};
+
+static void
+piece_of_table(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
+{
+	*piece = ((const struct plan *)((const char *)base - offsetof(struct plan, base)))->pieces[index];
+}
+
+static inline int64_t
+column_at(const struct column *column, uint64_t index)
+{
+	return column->values != NULL ? column->values[index] : column->start + (int64_t)index * column->step;
+}
+
+static void
+piece_of_columns(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
+{
+	const struct plan *plan = (const struct plan *)((const char *)base - offsetof(struct plan, base));
+
+	piece->src_map = plan->buffers[0]->base->map;
+	piece->dst_map = plan->buffers[1]->base->map;
+	piece->src = plan->buffers[0]->addr + column_at(&plan->src_offsets, index);
+	piece->dst = plan->buffers[1]->addr + column_at(&plan->dst_offsets, index);
+	piece->length = (uint64_t)column_at(&plan->lengths, index);
+}
+
+static int
+plan_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct plan *self = (struct plan *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->channel);
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		Py_VISIT(self->buffers[i]);
+	}
+	return 0;
+}
+
+static void
+plan_dealloc(PyObject *object)
+{
+	struct plan *self = (struct plan *)object;
+	PyTypeObject *type = Py_TYPE(object);
+
+	PyObject_GC_UnTrack(object);
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		Py_DECREF((PyObject *)self->buffers[i]);
+	}
+	adma_plan_finish(&self->base);
+	PyMem_Free(self->buffers);
+	PyMem_Free(self->pieces);
+	PyMem_Free(self->src_offsets.values);
+	PyMem_Free(self->dst_offsets.values);
+	PyMem_Free(self->lengths.values);
+	Py_XDECREF((PyObject *)self->channel);
+	PyObject_GC_Del(object);
+	Py_DECREF((PyObject *)type);
+}
+
+static struct plan *
+plan_new(struct channel *channel, Py_ssize_t num_buffers)
+{
+	struct plan *self = PyObject_GC_New(struct plan, plan_type);
+
+	if (self == NULL) {
+		return NULL;
+	}
+	memset((char *)self + offsetof(struct plan, base), 0, sizeof(*self) - offsetof(struct plan, base));
+	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
+	self->buffers = PyMem_Calloc(num_buffers > 0 ? (size_t)num_buffers : 1, sizeof(*self->buffers));
+	PyObject_GC_Track((PyObject *)self);
+	if (self->buffers == NULL) {
+		PyErr_NoMemory();
+		Py_CLEAR(self);
+	}
+	return self;
+}
+
+static PyObject *
+plan_get_nbytes(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((struct plan *)self)->nbytes);
+}
+
+static PyGetSetDef plan_getset[] = {
+	{"nbytes", plan_get_nbytes, NULL, PyDoc_STR("Bytes of all pieces together."), NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot plan_slots[] = {
+	{Py_tp_doc, (void *)"The checked pieces of one copy."},
+	{Py_tp_dealloc, plan_dealloc},
+	{Py_tp_traverse, plan_traverse},
+	{Py_tp_getset, plan_getset},
+	{0, NULL},
+};
+
+static PyType_Spec plan_spec = {
+	.name = "aiodocadma._fast.Plan",
+	.basicsize = sizeof(struct plan),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = plan_slots,
+};
+
+/* Say no to a piece; index < 0: to the copy as a whole. */
+static int
+refuse_piece(struct channel *self, const char *reason, const char *side, Py_ssize_t index)
+{
+	if (index < 0) {
+		refuse_side(self, reason, side);
+	} else {
+		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "ssn", reason, side, index));
+	}
+	return -1;
+}
+
+/* Take the items of a list that must be Buffers of this channel; dst ones writable. 0, or -1 with the error raised. */
+static int
+plan_take(struct plan *self, PyObject *items, const char *side, bool writable)
+{
+	struct channel *channel = self->channel;
+	Py_ssize_t num = PyList_Size(items);
+
+	for (Py_ssize_t i = 0; i < num; i++) {
+		struct buffer *buffer = (struct buffer *)PyList_GetItem(items, i);
+
+		if (buffer == NULL || !PyObject_TypeCheck((PyObject *)buffer, buffer_type)) {
+			PyErr_SetString(PyExc_TypeError, "a plan is made of Buffers");
+			return -1;
+		}
+		if (buffer_is_closed(buffer)) {
+			return refuse_piece(channel, "map_closed", side, i);
+		}
+		if (buffer->channel != channel) {
+			return refuse_piece(channel, "foreign", side, i);
+		}
+		if (writable && (buffer->base->map->access & DST_WRITABLE) == 0) {
+			return refuse_piece(channel, "access", side, i);
+		}
+		self->buffers[self->num_buffers++] = (struct buffer *)Py_NewRef((PyObject *)buffer);
+	}
+	return 0;
+}
+
+static bool
+ranges_overlap(const char *a, uint64_t a_length, const char *b, uint64_t b_length)
+{
+	return (uintptr_t)a < (uintptr_t)b + b_length && (uintptr_t)b < (uintptr_t)a + a_length;
+}
+
+static int
+compare_destinations(const void *a, const void *b)
+{
+	uintptr_t x = (uintptr_t)((const struct adma_piece *)a)->dst;
+	uintptr_t y = (uintptr_t)((const struct adma_piece *)b)->dst;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Does any source, or another destination, overlap a destination? -1 without memory. */
+static int
+pieces_overlap(const struct adma_piece *pieces, uint64_t count)
+{
+	struct adma_piece *sorted = PyMem_Malloc((count > 0 ? count : 1) * sizeof(*sorted));
+	int overlap = 0;
+
+	if (sorted == NULL) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	memcpy(sorted, pieces, count * sizeof(*sorted));
+	qsort(sorted, count, sizeof(*sorted), compare_destinations);
+	for (uint64_t i = 1; i < count && !overlap; i++) {
+		overlap = ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst, sorted[i].length);
+	}
+	for (uint64_t i = 0; i < count && !overlap; i++) {
+		/* The last destination that begins before the source ends, and, since none overlap, only that one. */
+		uint64_t low = 0, high = count;
+
+		while (low < high) {
+			uint64_t middle = low + (high - low) / 2;
+
+			if ((uintptr_t)sorted[middle].dst < (uintptr_t)pieces[i].src + pieces[i].length) {
+				low = middle + 1;
+			} else {
+				high = middle;
+			}
+		}
+		overlap = low > 0 && ranges_overlap(pieces[i].src, pieces[i].length, sorted[low - 1].dst,
+						    sorted[low - 1].length);
+	}
+	PyMem_Free(sorted);
+	return overlap;
+}
+
+/* Pair the lists up: each piece ends where a source or a destination does. */
+static void
+plan_join_lists(struct plan *self, Py_ssize_t num_src, Py_ssize_t num_dst)
+{
+	uint64_t src_at = 0, dst_at = 0;
+	Py_ssize_t s = 0, d = num_src;
+
+	while (s < num_src && d < num_src + num_dst) {
+		struct buffer *src = self->buffers[s], *dst = self->buffers[d];
+		uint64_t left = src->length - src_at, room = dst->length - dst_at;
+		uint64_t length = left < room ? left : room;
+
+		if (length > 0) {
+			self->pieces[self->base.count++] =
+				(struct adma_piece){src->base->map, dst->base->map, src->addr + src_at,
+						    dst->addr + dst_at, length};
+			self->nbytes += length;
+		}
+		src_at += length;
+		dst_at += length;
+		if (src_at == src->length) {
+			s++;
+			src_at = 0;
+		}
+		if (dst_at == dst->length) {
+			d++;
+			dst_at = 0;
+		}
+	}
+}
+
+PyDoc_STRVAR(channel_plan_lists_doc,
+"_plan_lists($self, srcs, dsts, /)\n"
 "--\n"
 "\n"
-"The loop was closed: pending copies no longer keep the channel alive, so that it can be collected and finalised.\n"
+"Plan a copy of all sources, one after the other, into all destinations.\n"
+"\n"
+"Args:\n"
+"    srcs: A list of Buffers.\n"
+"    dsts: A list of Buffers.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
 "\n"
 "Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	Py_ssize_t num_src, num_dst;
+	uint64_t src_bytes = 0, dst_bytes = 0;
+	int overlap;
+
+	if (num_args != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_plan_lists() takes two lists");
+		return NULL;
+	}
+	num_src = PyList_Size(args[0]);
+	num_dst = PyList_Size(args[1]);
+	plan = plan_new(self, num_src + num_dst);
+	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
+	    plan_take(plan, args[1], "dst", true) < 0) {
+		goto failed;
+	}
+	for (Py_ssize_t i = 0; i < num_src + num_dst; i++) {
+		*(i < num_src ? &src_bytes : &dst_bytes) += plan->buffers[i]->length;
+	}
+	if (src_bytes > dst_bytes) {
+		refused(PyObject_CallMethod(object, "_refuse", "sKK", "bounds", (unsigned long long)src_bytes,
+					    (unsigned long long)dst_bytes));
+		goto failed;
+	}
+	plan->pieces = PyMem_Malloc((size_t)(num_src + num_dst + 1) * sizeof(*plan->pieces));
+	if (plan->pieces == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	plan->base.piece = piece_of_table;
+	plan_join_lists(plan, num_src, num_dst);
+	overlap = pieces_overlap(plan->pieces, plan->base.count);
+	if (overlap != 0) {
+		if (overlap > 0) {
+			refuse(self, "overlap");
+		}
+		goto failed;
+	}
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+PyDoc_STRVAR(channel_plan_pairs_doc,
+"_plan_pairs($self, srcs, dsts, /)\n"
+"--\n"
+"\n"
+"Plan a copy of each source into the destination at the same place of its list; each stands for itself.\n"
+"\n"
+"Args:\n"
+"    srcs: A list of Buffers.\n"
+"    dsts: A list of as many Buffers.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	Py_ssize_t num;
+
+	if (num_args != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1]) ||
+	    PyList_Size(args[0]) != PyList_Size(args[1])) {
+		PyErr_SetString(PyExc_TypeError, "_plan_pairs() takes two lists of one length");
+		return NULL;
+	}
+	num = PyList_Size(args[0]);
+	plan = plan_new(self, 2 * num);
+	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
+	    plan_take(plan, args[1], "dst", true) < 0) {
+		goto failed;
+	}
+	plan->pieces = PyMem_Malloc((num > 0 ? (size_t)num : 1) * sizeof(*plan->pieces));
+	if (plan->pieces == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	plan->base.piece = piece_of_table;
+	plan->base.independent = true;
+	for (Py_ssize_t i = 0; i < num; i++) {
+		struct buffer *src = plan->buffers[i], *dst = plan->buffers[num + i];
+
+		if (src->length > dst->length) {
+			refused(PyObject_CallMethod(object, "_refuse", "sKKn", "bounds",
+						    (unsigned long long)src->length, (unsigned long long)dst->length, i));
+			goto failed;
+		}
+		if (ranges_overlap(src->addr, src->length, dst->addr, src->length)) {
+			refuse_piece(self, "overlap", "dst", i);
+			goto failed;
+		}
+		plan->pieces[plan->base.count++] =
+			(struct adma_piece){src->base->map, dst->base->map, src->addr, dst->addr, src->length};
+		plan->nbytes += src->length;
+	}
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+/* Read a column: a (start, step) tuple, or a one-dimensional buffer of count int64. 0, or -1 with the error raised. */
+static int
+column_read(struct column *column, PyObject *given, uint64_t count, const char *name)
+{
+	Py_buffer view;
+	const char *format;
+
+	if (PyTuple_Check(given)) {
+		return PyArg_ParseTuple(given, "LL", &column->start, &column->step) ? 0 : -1;
+	}
+	if (PyObject_GetBuffer(given, &view, PyBUF_FORMAT | PyBUF_ND) < 0) {
+		return -1;
+	}
+	format = view.format != NULL ? view.format : "B";
+	format += strchr("@=<", format[0]) != NULL && format[0] != '\0';
+	if (view.ndim != 1 || view.itemsize != 8 || strchr("qlQLn", format[0]) == NULL || format[1] != '\0') {
+		PyErr_Format(PyExc_TypeError, "%s must be one-dimensional and of int64, not of format '%s'", name,
+			     view.format != NULL ? view.format : "B");
+		goto failed;
+	}
+	if ((uint64_t)view.len / 8 != count) {
+		PyErr_Format(PyExc_ValueError, "%s has %zd entries, but there are %llu pairs", name, view.len / 8,
+			     (unsigned long long)count);
+		goto failed;
+	}
+	/* A copy: what was checked must not change while the engine follows it. */
+	column->values = PyMem_Malloc(count > 0 ? (size_t)view.len : 1);
+	if (column->values == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	memcpy(column->values, view.buf, (size_t)view.len);
+	PyBuffer_Release(&view);
+	return 0;
+
+failed:
+	PyBuffer_Release(&view);
+	return -1;
+}
+
+/* Check all pairs of columns. 0, or -1 with the error raised. */
+static int
+columns_check(struct plan *self)
+{
+	struct channel *channel = self->channel;
+	struct buffer *src = self->buffers[0], *dst = self->buffers[1];
+
+	for (uint64_t i = 0; i < self->base.count; i++) {
+		int64_t from = column_at(&self->src_offsets, i), to = column_at(&self->dst_offsets, i);
+		int64_t length = column_at(&self->lengths, i);
+		const char *side = NULL;
+
+		if (length < 0 || from < 0 || (uint64_t)from > src->length ||
+		    (uint64_t)length > src->length - (uint64_t)from) {
+			side = "src";
+		} else if (to < 0 || (uint64_t)to > dst->length || (uint64_t)length > dst->length - (uint64_t)to) {
+			side = "dst";
+		}
+		if (side != NULL) {
+			struct buffer *buffer = side[0] == 's' ? src : dst;
+
+			refused(PyObject_CallMethod((PyObject *)channel, "_refuse", "ssKLLK", "pair", side,
+						    (unsigned long long)i, (long long)(buffer == src ? from : to),
+						    (long long)length, (unsigned long long)buffer->length));
+			return -1;
+		}
+		if (ranges_overlap(src->addr + from, (uint64_t)length, dst->addr + to, (uint64_t)length)) {
+			return refuse_piece(channel, "overlap", "dst", (Py_ssize_t)i);
+		}
+		if (__builtin_add_overflow(self->nbytes, (uint64_t)length, &self->nbytes)) {
+			PyErr_SetString(PyExc_OverflowError, "the lengths add up to more than 2**64 bytes");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+PyDoc_STRVAR(channel_plan_offsets_doc,
+"_plan_offsets($self, src, dst, count, src_offsets, dst_offsets, lengths, /)\n"
+"--\n"
+"\n"
+"Plan copies between two Buffers at many offsets; each stands for itself.\n"
+"\n"
+"Args:\n"
+"    src: A Buffer.\n"
+"    dst: A Buffer.\n"
+"    count: How many pairs.\n"
+"    src_offsets: (start, step), or a buffer of count int64; it is copied.\n"
+"    dst_offsets: The same.\n"
+"    lengths: The same.\n"
+"\n"
+"Returns:\n"
+"    A Plan.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct plan *plan;
+	unsigned long long count;
+	PyObject *srcs = NULL, *dsts = NULL;
+
+	if (num_args != 6) {
+		wrong_number("_plan_offsets", "exactly 6 arguments", num_args);
+		return NULL;
+	}
+	count = PyLong_AsUnsignedLongLong(args[2]);
+	if (count == (unsigned long long)-1 && PyErr_Occurred()) {
+		return NULL;
+	}
+	plan = plan_new(self, 2);
+	srcs = Py_BuildValue("[O]", args[0]);
+	dsts = Py_BuildValue("[O]", args[1]);
+	if (plan == NULL || srcs == NULL || dsts == NULL || channel_check(self) < 0 ||
+	    plan_take(plan, srcs, "src", false) < 0 || plan_take(plan, dsts, "dst", true) < 0) {
+		goto failed;
+	}
+	plan->base.piece = piece_of_columns;
+	plan->base.independent = true;
+	plan->base.count = count;
+	if (column_read(&plan->src_offsets, args[3], count, "src_offsets") < 0 ||
+	    column_read(&plan->dst_offsets, args[4], count, "dst_offsets") < 0 ||
+	    column_read(&plan->lengths, args[5], count, "lengths") < 0 || columns_check(plan) < 0) {
+		goto failed;
+	}
+	Py_DECREF(srcs);
+	Py_DECREF(dsts);
+	return (PyObject *)plan;
+
+failed:
+	Py_XDECREF(srcs);
+	Py_XDECREF(dsts);
+	Py_XDECREF((PyObject *)plan);
+	return NULL;
+}
+
+/* The engine has let go of all pieces. */
+static void
+plan_release_users(struct plan *self)
+{
+	for (Py_ssize_t i = 0; i < self->num_buffers; i++) {
+		self->buffers[i]->base->map->users--;
+	}
+}
+
+/* Hand a reserved or fresh future's copy to the native channel; takes a reference to the plan. */
+static void
+future_start_plan(struct future *self, struct plan *plan)
+{
+	struct channel *channel = self->channel;
+
+	plan->used = 1;
+	self->plan = (struct plan *)Py_NewRef((PyObject *)plan);
+	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
+		plan->buffers[i]->base->map->users++;
+	}
+	adma_copy_init(&self->copy, NULL, NULL, NULL, NULL, plan->nbytes);
+	self->copy.plan = &plan->base;
+	self->started = 1;
+	channel->started++;
+	Py_INCREF((PyObject *)self); /* the channel's, until the native end */
+	adma_channel_start(channel->native, &self->copy);
+}
+
+/* May this plan be started now? 0, or -1 with the error raised. */
+static int
+plan_check(struct channel *self, PyObject *object)
+{
+	struct plan *plan = (struct plan *)object;
+
+	if (Py_TYPE(object) != plan_type || plan->channel != self || plan->used || plan->nbytes == 0) {
+		PyErr_SetString(PyExc_RuntimeError, "an unused Plan of this channel that copies something is needed");
+		return -1;
+	}
+	if (channel_check(self) < 0) {
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
+		if (buffer_is_closed(plan->buffers[i])) {
+			refuse_side(self, "map_closed", "a map of the copy");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+PyDoc_STRVAR(channel_copy_plan_doc,
+"_copy_plan($self, plan, tag, /)\n"
+"--\n"
+"\n"
+"Start the copy of a plan.\n"
+"\n"
+"Args:\n"
+"    plan: Not started before, of at least one byte.\n"
+"    tag: As for copy().\n"
+"\n"
+"Returns:\n"
+"    A CopyFuture of the bytes of all pieces.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (num_args != 2) {
+		wrong_number("_copy_plan", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	if (plan_check(self, args[0]) < 0 || channel_check_full(self) < 0) {
+		return NULL;
+	}
+	future = future_new(self, ((struct plan *)args[0])->nbytes, args[1] != Py_None ? args[1] : NULL);
+	if (future == NULL) {
+		return NULL;
+	}
+	pending_add(self, future);
+	future_start_plan(future, (struct plan *)args[0]);
+	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+		Py_DECREF((PyObject *)future);
+		return NULL;
+	}
+	return (PyObject *)future;
+}
+
+PyDoc_STRVAR(channel_start_plan_doc,
+"_start_plan($self, future, plan, /)\n"
+"--\n"
+"\n"
+"Start the copy of a plan for a reserved future; as _start() otherwise.\n"
+"\n"
+"Args:\n"
+"    future: A reserved one.\n"
+"    plan: Not started before, of at least one byte.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future;
+
+	if (num_args != 2) {
+		wrong_number("_start_plan", "exactly 2 arguments", num_args);
+		return NULL;
+	}
+	future = reserved_argument(self, args[0]);
+	if (future == NULL) {
+		return NULL;
+	}
+	if (future->asked || future->state != FUTURE_PENDING) {
+		return channel_conclude_reserved(self, future);
+	}
+	if (plan_check(self, args[1]) < 0) {
+		return NULL;
+	}
+	future->reserved = 0;
+	future_start_plan(future, (struct plan *)args[1]);
+	if (channel_schedule_for(self, future) < 0) {
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_want_room_doc,
+"_want_room($self, wanted, /)\n"
+"--\n"
+"\n"
+"Whether _on_room() is called after each turn.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_want_room(PyObject *object, PyObject *wanted)
+{
+	((struct channel *)object)->want_room = PyObject_IsTrue(wanted) > 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_unwatch_doc,
+"_unwatch($self, /)\n"
+"--\n"
+"\n"
+"The watch that _on_armed() began has ended: call it again when the channel waits for the engine again.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_unwatch(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	((struct channel *)object)->watched = 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_limit_waiting_doc,
+"_limit_waiting($self, num, /)\n"
+"--\n"
+"\n"
+"Refuse copies as 'full' while that many wait; 0 for no bound.\n"
+"\n"
+"Source: aiodocadma.\n");
+
+static PyObject *
+channel_limit_waiting(PyObject *object, PyObject *num)
+{
+	unsigned long long value = PyLong_AsUnsignedLongLong(num);
+
+	if (value == (unsigned long long)-1 && PyErr_Occurred()) {
+		return NULL;
+	}
+	((struct channel *)object)->max_waiting = value;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_orphan_doc, "_orphan($self, /)\n"
+				 "--\n"
+				 "\n"
+				 "The loop was closed: pending copies no longer keep the channel "
+				 "alive, so that it can be collected and finalised.\n"
+				 "\n"
+				 "Source: aiodocadma.\n");
 
 static PyObject *
 channel_orphan(PyObject *object, PyObject *unused)
@@ -3029,15 +3877,15 @@ channel_orphan(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_futures_doc,
-"_futures($self, /)\n"
-"--\n"
-"\n"
-"The futures of this channel that have not reached their native end.\n"
-"\n"
-"Returns:\n"
-"    A new list of CopyFuture, oldest first.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_futures($self, /)\n"
+	     "--\n"
+	     "\n"
+	     "The futures of this channel that have not reached their native end.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A new list of CopyFuture, oldest first.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_futures(PyObject *object, PyObject *unused)
@@ -3060,19 +3908,20 @@ channel_futures(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_give_up_doc,
-"_give_up($self, future, error, /)\n"
-"--\n"
-"\n"
-"End a future although the engine has not let go: the memory stays pinned until it does, if ever.\n"
-"\n"
-"Args:\n"
-"    future: A started one of this channel.\n"
-"    error: What awaiting it raises, also if it was cancelled before.\n"
-"\n"
-"Returns:\n"
-"    False if the future has ended already, else True.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_give_up($self, future, error, /)\n"
+	     "--\n"
+	     "\n"
+	     "End a future although the engine has not let go: the memory stays pinned until it "
+	     "does, if ever.\n"
+	     "\n"
+	     "Args:\n"
+	     "    future: A started one of this channel.\n"
+	     "    error: What awaiting it raises, also if it was cancelled before.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    False if the future has ended or the engine has let go of its copy, else True.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3091,10 +3940,12 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	if (future->channel != self || future->reserved) {
-		PyErr_SetString(PyExc_RuntimeError, "the future is not a started one of this channel");
+		PyErr_SetString(PyExc_RuntimeError,
+				"the future is not a started one of this channel");
 		return NULL;
 	}
-	if (future->state != FUTURE_PENDING) {
+	if (future->state != FUTURE_PENDING || future->link.next == NULL) {
+		/* Ended, or let go by the engine and only waiting for its cohort. */
 		Py_RETURN_FALSE;
 	}
 	replace(&future->error, Py_NewRef(args[1]));
@@ -3108,13 +3959,12 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(channel_cancel_all_doc,
-"_cancel_all($self, /)\n"
-"--\n"
-"\n"
-"Cancel every pending copy, as one cohort.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_cancel_all_doc, "_cancel_all($self, /)\n"
+				     "--\n"
+				     "\n"
+				     "Cancel every pending copy, as one cohort.\n"
+				     "\n"
+				     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_cancel_all(PyObject *object, PyObject *unused)
@@ -3133,13 +3983,13 @@ channel_cancel_all(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_abandon_doc,
-"_abandon($self, /)\n"
-"--\n"
-"\n"
-"End every copy of which DOCA holds nothing; they resolve as abandoned in the loop's next turn.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_abandon_doc, "_abandon($self, /)\n"
+				  "--\n"
+				  "\n"
+				  "End every copy of which DOCA holds nothing; they resolve as "
+				  "abandoned in the loop's next turn.\n"
+				  "\n"
+				  "Source: aiodocadma.\n");
 
 static PyObject *
 channel_abandon(PyObject *object, PyObject *unused)
@@ -3154,13 +4004,12 @@ channel_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_close_begin_doc,
-"_close_begin($self, /)\n"
-"--\n"
-"\n"
-"Refuse new copies from now on.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_close_begin_doc, "_close_begin($self, /)\n"
+				      "--\n"
+				      "\n"
+				      "Refuse new copies from now on.\n"
+				      "\n"
+				      "Source: aiodocadma.\n");
 
 static PyObject *
 channel_close_begin(PyObject *self, PyObject *unused)
@@ -3171,12 +4020,12 @@ channel_close_begin(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_want_idle_doc,
-"_want_idle($self, wanted, /)\n"
-"--\n"
-"\n"
-"Whether to call _on_idle() at the end of each turn after which nothing is pending.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_want_idle($self, wanted, /)\n"
+	     "--\n"
+	     "\n"
+	     "Whether to call _on_idle() at the end of each turn after which nothing is pending.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_want_idle(PyObject *self, PyObject *wanted)
@@ -3190,13 +4039,12 @@ channel_want_idle(PyObject *self, PyObject *wanted)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_wake_doc,
-"_wake($self, /)\n"
-"--\n"
-"\n"
-"Have a turn run soon; from any thread.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_wake_doc, "_wake($self, /)\n"
+			       "--\n"
+			       "\n"
+			       "Have a turn run soon; from any thread.\n"
+			       "\n"
+			       "Source: aiodocadma.\n");
 
 static PyObject *
 channel_wake(PyObject *object, PyObject *unused)
@@ -3267,7 +4115,8 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 	}
 	if (self->orphaned) {
 		/* Nobody will ever collect these copies: they no longer keep the channel from being finalised. */
-		for (struct link *link = self->pending.next; link != &self->pending; link = link->next) {
+		for (struct link *link = self->pending.next; link != &self->pending;
+		     link = link->next) {
 			struct future *future = future_of_link(link);
 
 			if (!future->reserved) {
@@ -3275,7 +4124,8 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 			}
 		}
 		if (self->cohort != NULL) {
-			for (struct future *held = self->cohort->first; held != NULL; held = held->held_next) {
+			for (struct future *held = self->cohort->first; held != NULL;
+			     held = held->held_next) {
 				Py_VISIT(held);
 			}
 		}
@@ -3315,10 +4165,9 @@ channel_dealloc(PyObject *object)
 	Py_DECREF((PyObject *)type);
 }
 
-PyDoc_STRVAR(channel_doc,
-"The part of a DMA that starts copies and resolves their futures.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_doc, "The part of a DMA that starts copies and resolves their futures.\n"
+			  "\n"
+			  "Source: aiodocadma.\n");
 
 static PyMethodDef channel_methods[] = {
 	{"copy", METHOD(channel_copy), METH_FASTCALL | METH_KEYWORDS, channel_copy_doc},
@@ -3331,6 +4180,14 @@ static PyMethodDef channel_methods[] = {
 	{"_reserve", METHOD(channel_reserve), METH_FASTCALL, channel_reserve_doc},
 	{"_start", METHOD(channel_start), METH_FASTCALL, channel_start_doc},
 	{"_fail", METHOD(channel_fail), METH_FASTCALL, channel_fail_doc},
+	{"_plan_lists", METHOD(channel_plan_lists), METH_FASTCALL, channel_plan_lists_doc},
+	{"_plan_pairs", METHOD(channel_plan_pairs), METH_FASTCALL, channel_plan_pairs_doc},
+	{"_plan_offsets", METHOD(channel_plan_offsets), METH_FASTCALL, channel_plan_offsets_doc},
+	{"_copy_plan", METHOD(channel_copy_plan), METH_FASTCALL, channel_copy_plan_doc},
+	{"_start_plan", METHOD(channel_start_plan), METH_FASTCALL, channel_start_plan_doc},
+	{"_want_room", channel_want_room, METH_O, channel_want_room_doc},
+	{"_unwatch", channel_unwatch, METH_NOARGS, channel_unwatch_doc},
+	{"_limit_waiting", channel_limit_waiting, METH_O, channel_limit_waiting_doc},
 	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
 	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
 	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
@@ -3343,23 +4200,20 @@ static PyMethodDef channel_methods[] = {
 };
 
 static PyGetSetDef channel_getset[] = {
-	{"_pending", channel_get_pending, NULL, PyDoc_STR("Copies, reserved ones included, before their native end."),
-	 NULL},
-	{"_scheduled", channel_get_scheduled, NULL, PyDoc_STR("Whether a turn is in the loop's queue."), NULL},
-	{"_forked", channel_get_forked, NULL, PyDoc_STR("Whether this process is a child of the one that attached."),
-	 NULL},
+	{"_pending", channel_get_pending, NULL,
+	 PyDoc_STR("Copies, reserved ones included, before their native end."), NULL},
+	{"_scheduled", channel_get_scheduled, NULL,
+	 PyDoc_STR("Whether a turn is in the loop's queue."), NULL},
+	{"_forked", channel_get_forked, NULL,
+	 PyDoc_STR("Whether this process is a child of the one that attached."), NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot channel_slots[] = {
-	{Py_tp_doc, (void *)channel_doc},
-	{Py_tp_new, channel_new},
-	{Py_tp_dealloc, channel_dealloc},
-	{Py_tp_traverse, channel_traverse},
-	{Py_tp_clear, channel_clear},
-	{Py_tp_methods, channel_methods},
-	{Py_tp_getset, channel_getset},
-	{0, NULL},
+	{Py_tp_doc, (void *)channel_doc}, {Py_tp_new, channel_new},
+	{Py_tp_dealloc, channel_dealloc}, {Py_tp_traverse, channel_traverse},
+	{Py_tp_clear, channel_clear},	  {Py_tp_methods, channel_methods},
+	{Py_tp_getset, channel_getset},	  {0, NULL},
 };
 
 static PyType_Spec channel_spec = {
@@ -3444,6 +4298,7 @@ install(void)
 		const char *name; /* in the module, or NULL */
 	} types[] = {
 		{&channel_type, &channel_spec, "Channel"},
+		{&plan_type, &plan_spec, "Plan"},
 		{&buffer_type, &buffer_spec, "Buffer"},
 		{&future_type, &future_spec, "CopyFuture"},
 		{&awaiting_type, &awaiting_spec, NULL},

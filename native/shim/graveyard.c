@@ -103,4 +103,3 @@ adma_unregister_live_maps(struct adma_channel *ch)
 	pthread_mutex_unlock(&ch->maps_lock);
 	return first;
 }
-

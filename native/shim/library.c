@@ -13,7 +13,7 @@ struct symbol {
 	size_t slot;   /* offset of the function pointer */
 };
 
-#define SYMBOL(lib, name)                                                                                             \
+#define SYMBOL(lib, name) \
 	{#name, offsetof(struct adma_library, lib), offsetof(struct adma_library, name)},
 static const struct symbol required[] = {ADMA_REQUIRED_SYMBOLS(SYMBOL)};
 static const struct symbol optional[] = {ADMA_OPTIONAL_SYMBOLS(SYMBOL)};
@@ -30,12 +30,13 @@ slot_of(const struct adma_library *library, const struct symbol *symbol)
 static void
 resolve(struct adma_library *library, const struct symbol *symbol)
 {
-	*slot_of(library, symbol) = dlsym(*(void **)((char *)library + symbol->handle), symbol->name);
+	*slot_of(library, symbol) =
+		dlsym(*(void **)((char *)library + symbol->handle), symbol->name);
 }
 
 doca_error_t
-adma_library_load(const char *common_path, const char *dma_path, struct adma_library **out, char *error,
-		  size_t error_size)
+adma_library_load(const char *common_path, const char *dma_path, struct adma_library **out,
+		  char *error, size_t error_size)
 {
 	doca_error_t result = DOCA_ERROR_NOT_FOUND;
 	struct adma_library *library = calloc(1, sizeof(*library));

@@ -61,8 +61,8 @@ struct adma_library {
  * Threads: any.
  */
 doca_error_t
-adma_library_load(const char *common_path, const char *dma_path, struct adma_library **library, char *error,
-		  size_t error_size);
+adma_library_load(const char *common_path, const char *dma_path, struct adma_library **library,
+		  char *error, size_t error_size);
 
 /**
  * The name of the i-th optional symbol and whether the library has it.

@@ -8,8 +8,9 @@
 
 #include "device.h"
 
-#define FAIL(failure_, code_, call_)                                                                                  \
-	(*(failure_) = (struct adma_failure){.code = (code_), .phase = ADMA_PHASE_REGISTER, .call = (call_)})
+#define FAIL(failure_, code_, call_) \
+	(*(failure_) = (struct adma_failure){ \
+		 .code = (code_), .phase = ADMA_PHASE_REGISTER, .call = (call_)})
 
 static doca_error_t
 create_mmap(struct adma_device *device, struct adma_mmap *map, struct adma_failure *failure)
@@ -49,8 +50,8 @@ create_mmap(struct adma_device *device, struct adma_mmap *map, struct adma_failu
 }
 
 doca_error_t
-adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access, struct adma_mmap **out,
-		   struct adma_failure *failure)
+adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
+		   struct adma_mmap **out, struct adma_failure *failure)
 {
 	struct adma_mmap *map = calloc(1, sizeof(*map));
 	doca_error_t result;
@@ -64,7 +65,8 @@ adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint
 	map->length = length;
 	map->access = access;
 	if (addr == NULL) {
-		map->addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		map->addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				 -1, 0);
 		if (map->addr == MAP_FAILED) {
 			result = DOCA_ERROR_NO_MEMORY;
 			FAIL(failure, result, "mmap");

@@ -52,8 +52,8 @@ struct adma_mmap {
  * Threads: any; may block while pages are pinned.
  */
 doca_error_t
-adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access, struct adma_mmap **map,
-		   struct adma_failure *failure);
+adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
+		   struct adma_mmap **map, struct adma_failure *failure);
 
 /**
  * Undo the registration; the pages stay. Nothing may point into the map any more. Threads: any, one at a time per map.

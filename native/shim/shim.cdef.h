@@ -22,13 +22,19 @@ struct adma_failure {
 	const char *call;
 };
 
-doca_error_t adma_library_load(const char *common_path, const char *dma_path, struct adma_library **library,
-			       char *error, size_t error_size);
-const char *adma_library_optional(const struct adma_library *library, size_t index, int *present);
-const char *adma_library_version(const struct adma_library *library);
-const char *adma_library_error_name(const struct adma_library *library, int code);
-const char *adma_library_error_descr(const struct adma_library *library, int code);
-const char *adma_library_path(const struct adma_library *library);
+doca_error_t
+adma_library_load(const char *common_path, const char *dma_path, struct adma_library **library,
+		  char *error, size_t error_size);
+const char *
+adma_library_optional(const struct adma_library *library, size_t index, int *present);
+const char *
+adma_library_version(const struct adma_library *library);
+const char *
+adma_library_error_name(const struct adma_library *library, int code);
+const char *
+adma_library_error_descr(const struct adma_library *library, int code);
+const char *
+adma_library_path(const struct adma_library *library);
 
 /* device.h */
 struct adma_device;
@@ -49,18 +55,23 @@ struct adma_devinfo {
 	struct adma_caps caps;
 };
 
-doca_error_t adma_devices_list(struct adma_library *library, struct adma_devinfo **list, uint32_t *count,
-			       struct adma_failure *failure);
-void adma_devices_free(struct adma_devinfo *list);
-doca_error_t adma_device_open(struct adma_library *library, const char *pci_addr, struct adma_device **device,
-			      struct adma_failure *failure);
-doca_error_t adma_device_close(struct adma_device *device);
+doca_error_t
+adma_devices_list(struct adma_library *library, struct adma_devinfo **list, uint32_t *count,
+		  struct adma_failure *failure);
+void
+adma_devices_free(struct adma_devinfo *list);
+doca_error_t
+adma_device_open(struct adma_library *library, const char *pci_addr, struct adma_device **device,
+		 struct adma_failure *failure);
+doca_error_t
+adma_device_close(struct adma_device *device);
 
 /* memory.h */
 struct adma_mmap;
 
-doca_error_t adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
-				struct adma_mmap **map, struct adma_failure *failure);
+doca_error_t
+adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
+		   struct adma_mmap **map, struct adma_failure *failure);
 
 /* channel.h */
 struct adma_channel;
@@ -94,6 +105,8 @@ struct adma_channel_config {
 	uint32_t window;
 	uint64_t graveyard_bytes;
 	uint32_t graveyard_maps;
+	uint64_t segment_bytes;
+	uint64_t window_bytes;
 	uint32_t turn_budget_ns;
 	uint8_t replay;
 };
@@ -112,6 +125,9 @@ struct adma_channel_status {
 	uint32_t num_tasks;
 	uint32_t window;
 	uint32_t in_flight;
+	uint64_t in_flight_bytes;
+	uint32_t faults_in_a_row;
+	uint8_t transitions[8];
 	uint64_t pending;
 	uint64_t waiting;
 	uint64_t buried_bytes;
@@ -120,19 +136,34 @@ struct adma_channel_status {
 	int armed;
 };
 
-doca_error_t adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
-			       struct adma_channel **channel, struct adma_failure *failure);
-int adma_channel_fd(const struct adma_channel *channel);
-void adma_channel_park(struct adma_channel *channel);
-doca_error_t adma_channel_recycle(struct adma_channel *channel, struct adma_failure *failure, int *caps_changed);
-void adma_channel_resume(struct adma_channel *channel, bool recycled);
-unsigned adma_channel_close(struct adma_channel *channel, struct adma_failure *failures, unsigned max);
-bool adma_channel_finalize(struct adma_channel *channel, uint64_t timeout_ns);
-void adma_channel_free(struct adma_channel *channel);
-void adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
-void adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);
-void adma_channel_get_counters(const struct adma_channel *channel, struct adma_counters *counters);
-void adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
+doca_error_t
+adma_channel_open(struct adma_device *device, const struct adma_channel_config *config,
+		  struct adma_channel **channel, struct adma_failure *failure);
+int
+adma_channel_fd(const struct adma_channel *channel);
+void
+adma_channel_park(struct adma_channel *channel);
+doca_error_t
+adma_channel_recycle(struct adma_channel *channel, struct adma_failure *failure, int *caps_changed);
+void
+adma_channel_resume(struct adma_channel *channel, bool recycled);
+unsigned
+adma_channel_close(struct adma_channel *channel, struct adma_failure *failures, unsigned max);
+bool
+adma_channel_finalize(struct adma_channel *channel, uint64_t timeout_ns);
+void
+adma_channel_free(struct adma_channel *channel);
+void
+adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
+void
+adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);
+void
+adma_channel_get_counters(const struct adma_channel *channel, struct adma_counters *counters);
+void
+adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
+
+uint64_t adma_channel_num_reported(const struct adma_channel *channel);
 
 /* fast.h */
-int adma_fast_install(void);
+int
+adma_fast_install(void);

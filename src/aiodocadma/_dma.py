@@ -30,25 +30,29 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 from weakref import ref
 
 from aiodocadma import _native, _worker
+from aiodocadma._admission import Admission, wake
 from aiodocadma._engine import Engine, OnFlush
-from aiodocadma._memory import Buffer, MemoryMap, PlainBuffer, view_of
+from aiodocadma._held import HeldCopies
+from aiodocadma._many import Offsets, offset_columns
+from aiodocadma._memory import Buffer, MemoryMap, view_of
 from aiodocadma._native import Channel, CopyFuture
+from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Statistics
+from aiodocadma._watchdog import Watchdog
 from aiodocadma.exceptions import (
-    AccessError,
-    BoundsError,
     ClosedError,
+    CopyManyError,
     DrainTimeoutError,
     EngineLostError,
     FlushedError,
     ForkedError,
     InternalError,
-    OverlapError,
+    QueueFullError,
     WrongLoopError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from aiodocadma._devices import Capabilities, DeviceInfo
@@ -56,12 +60,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DMA", "DMAState", "open_dma"]
 
+logger = logging.getLogger("aiodocadma")
+
 QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
+MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
-
-
-_logger = logging.getLogger("aiodocadma")
 
 
 class DMAState(enum.Enum):
@@ -87,12 +91,21 @@ class DMA(Channel):
     Args:
         engine: The opened device, which this object closes, unless making the object fails.
         loop: The running loop.
-        drain_timeout: Seconds that closing waits for the engine.
+        max_waiting: As for ``open_dma()``.
+        drain_timeout: As for ``open_dma()``.
+        stall_timeout: As for ``open_dma()``.
 
     Source: ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``; DOCA DMA guide.
     """
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, drain_timeout: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        max_waiting: int | None,
+        drain_timeout: float,
+        stall_timeout: float | None,
+    ) -> None:
         self._engine = engine
         self._native = engine.channel
         self._loop = loop
@@ -101,7 +114,13 @@ class DMA(Channel):
         self._capabilities = engine.capabilities()
         self._registering = 0  # worker calls that closing waits for
         self._recycling = False
-        self._lost: EngineLostError | None = None
+        self._lost: BaseException | None = None  # why
+        self._max_waiting = max_waiting or 0
+        self._limit_waiting(self._max_waiting)
+        self._admission = Admission(loop, self._room, self._want_room)
+        self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
+        self._fault_timer: asyncio.TimerHandle | None = None
+        self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -185,6 +204,7 @@ class DMA(Channel):
             waiting=status.waiting,
             pending=status.pending,
             buried_bytes=status.buried_bytes,
+            watchdog_hits=self._watchdog.hits if self._watchdog is not None else 0,
         )
 
     def __repr__(self) -> str:
@@ -324,67 +344,145 @@ class DMA(Channel):
             self._want_idle(True)
             await waiter
 
-    def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
-        """Copy where a side is not a Buffer: register it for this copy only."""
-        self._check()
-        source, destination = self._side(src, "src", dst), self._side(dst, "dst", src)
-        if source.nbytes > destination.nbytes:
-            self._refuse("bounds", source.nbytes, destination.nbytes)
-        if destination.readonly:
-            self._refuse("access", "dst")
-        if (
-            source.address < destination.address + source.nbytes
-            and destination.address < source.address + source.nbytes
-        ):
-            self._refuse("overlap")
-        if source.nbytes == 0:
-            return self._empty(tag)
-        sides = [
-            (name, obj if isinstance(obj, Buffer) else plain)
-            for name, obj, plain in (("src", src, source), ("dst", dst, destination))
-        ]
-        if sum(side.nbytes for _, side in sides if isinstance(side, PlainBuffer)) <= QUICK_PIN_BYTES:
-            now = [self._mapped(name, side, self._engine.register_now) for name, side in sides]
-            if now[0] is not None and now[1] is not None:
-                return self.copy(now[0], now[1], tag=tag)
+    def copy_many(
+        self,
+        src: Buffer | Iterable[tuple[Buffer, Buffer]],
+        dst: Buffer | None = None,
+        *,
+        src_offsets: Offsets = 0,
+        dst_offsets: Offsets = 0,
+        lengths: Offsets | None = None,
+        tag: object = None,
+    ) -> CopyFuture:
+        """
+        Start many copies behind one future; in any order, each for itself.
 
-        future = self._reserve(source.nbytes, tag)
+        Either ``copy_many(pairs)`` with (source, destination) pairs, or ``copy_many(src, dst, src_offsets=...,
+        dst_offsets=..., lengths=...)`` with one entry for each pair: strided rows, pages of a block table. No Python
+        runs per pair, and a pair takes at most 24 bytes.
+
+        Args:
+            src: The pairs; or the Buffer that the sources are in.
+            dst: The Buffer that the destinations are in.
+            src_offsets: Bytes from the start of ``src``: a number for all, a range, or a one-dimensional buffer of
+                int64 (numpy, array, memoryview), which is copied.
+            dst_offsets: Bytes from the start of ``dst``; the same.
+            lengths: Bytes of each pair; the same. None with pairs, where the source's length counts.
+            tag: Any object, to know the copy again by in errors and events.
+
+        Returns:
+            A future of the bytes of all pairs together.
+
+        Raises:
+            ClosedError: If the DMA or a map was closed.
+            WrongLoopError: If called from another loop or thread, or with memory of another DMA.
+            BoundsError: If a pair reaches outside its Buffers; the message has the pair's index.
+            AccessError: If a destination is read-only.
+            OverlapError: If the two sides of a pair overlap. Pairs are not checked against each other.
+            QueueFullError: If ``max_waiting`` copies wait already.
+            TypeError: If an argument is of another type.
+            CopyManyError: From the future: some pairs failed, named by index; all others are done.
+
+        Cancellation: As for ``copy()``, for all pairs as one.
+        Source: ``doca_dma_task_memcpy_alloc_init``, ``doca_task_submit``.
+        """
+        if dst is None:
+            pairs = list(cast("Iterable[tuple[Buffer, Buffer]]", src))
+            plan = self._plan_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        else:
+            if lengths is None:
+                raise TypeError("copy_many(src, dst) needs lengths")
+            count, columns = offset_columns(src_offsets=src_offsets, dst_offsets=dst_offsets, lengths=lengths)
+            plan = self._plan_offsets(cast(Buffer, src), dst, count, *columns)
+        return self._copy_plan(plan, tag) if plan.nbytes else self._empty(tag)
+
+    async def submit(self, src: Any, dst: Any, *, tag: object = None) -> CopyFuture:
+        """
+        Start a copy, and wait until DOCA has begun with it: a producer goes as fast as the engine takes.
+
+        Where ``copy()`` raises ``QueueFullError`` because of ``max_waiting``, this waits its turn.
+
+        Args:
+            src: As for ``copy()``.
+            dst: As for ``copy()``.
+            tag: As for ``copy()``.
+
+        Returns:
+            The copy's future, not awaited.
+
+        Raises:
+            UsageError: As ``copy()``, except ``QueueFullError``.
+
+        Cancellation: Withdraws the copy, waits for the engine to let go of what it has, then raises.
+        Source: ``doca_task_submit``.
+        """
+        if self._max_waiting:
+            await self._admission.room()
+        future = self.copy(src, dst, tag=tag)
+        await self._admission.begun(future)
+        return future
+
+    def _room(self) -> int:
+        """Places left for waiting copies; what is being registered waits, too."""
+        if self._closing is not None or self._lost is not None:
+            return 1  # whoever tries is refused
+        return self._max_waiting - self._native.status().waiting - self._registering
+
+    def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
+        """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
+        self._check()
+        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src)
+        nbytes = check_items(sources, destinations)
+        if nbytes == 0:
+            return self._empty(tag)
+        if self._max_waiting and self._room() <= 0:
+            self._refuse("full")
+        items = [*sources, *destinations]
+        if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
+            buffers = [self._mapped(item, self._engine.register_now) for item in items]
+            if None not in buffers:
+                return self._copy_buffers(cast("list[Buffer]", buffers), len(sources), tag)
+
+        future = self._reserve(nbytes, tag)
 
         def register() -> list[Buffer]:
-            return [cast(Buffer, self._mapped(name, side, self._engine.register)) for name, side in sides]
+            return [cast(Buffer, self._mapped(item, self._engine.register)) for item in items]
 
         def then(buffers: list[Buffer] | None, exception: BaseException | None) -> None:
             try:
                 if buffers is None:
                     raise cast(BaseException, exception)
-                self._start(future, *buffers)
+                if len(buffers) == 2:
+                    self._start(future, *buffers)
+                else:
+                    self._start_plan(future, self._plan_lists(buffers[: len(sources)], buffers[len(sources) :]))
             except BaseException as exc:
                 self._fail(future, exc)
+                self._admission.after_turn()
 
         self._start_worker(register, then)
         return future
 
-    def _side(self, obj: Any, argument: str, other: Any) -> PlainBuffer:
-        if isinstance(obj, Buffer) and obj.closed:
-            self._refuse("map_closed", argument)
-        return view_of(obj, argument, other)
+    def _copy_buffers(self, buffers: list[Buffer], num_sources: int, tag: object) -> CopyFuture:
+        if len(buffers) == 2:
+            return self.copy(*buffers, tag=tag)
+        return self._copy_plan(self._plan_lists(buffers[:num_sources], buffers[num_sources:]), tag)
 
-    def _mapped(
-        self, name: str, side: Buffer | PlainBuffer, register: Callable[[int, int, int, str], int | None]
-    ) -> Buffer | None:
-        """Register a plain side for one copy; the copy's future holds the map, and with it the caller's export."""
-        if isinstance(side, Buffer):
-            return side
-        registered = register(side.address, side.nbytes, side.access, name)
-        return None if registered is None else MemoryMap._adopt(self, registered, side.lock)
+    def _mapped(self, item: Item, register: Callable[[int, int, int, str], int | None]) -> Buffer | None:
+        """Register plain memory; the copy's future holds the map, and with it the caller's export."""
+        if item.buffer is not None:
+            return item.buffer
+        plain = item.plain
+        registered = register(plain.address, plain.nbytes, plain.access, item.argument)
+        return None if registered is None else MemoryMap._adopt(self, registered, plain.lock)
 
     # ---- what C asks
 
-    def _refuse(self, reason: str, *details: Any) -> NoReturn:
+    def _refuse(self, reason: str, /, *details: Any) -> NoReturn:
         """Raise for a call that cannot be carried out; nothing was started and nothing is pinned."""
         match reason:
             case "closed" if self._lost is not None:
-                raise EngineLostError(*self._lost.args, hint=self._lost.hint) from self._lost
+                raise self._lost_error()
             case "closed":
                 raise ClosedError("the DMA is closed")
             case "forked":
@@ -393,29 +491,65 @@ class DMA(Channel):
                 )
             case "loop":
                 raise WrongLoopError(f"this DMA belongs to {self._loop!r}, not to {_running_loop()}")
-            case "map_closed":
-                raise ClosedError(f"{details[0]} is a closed map")
-            case "foreign":
-                raise WrongLoopError(f"{details[0]} was registered with another DMA", hint="Register it with this one.")
-            case "bounds":
-                raise BoundsError(f"dst has {details[1]} bytes, but src has {details[0]}")
-            case "access":
-                raise AccessError("dst is read-only", hint="The destination of a copy must be writable memory.")
-            case "overlap":
-                raise OverlapError("dst overlaps src")
-        raise InternalError(f"refused: {reason} {details}")
+            case "full":
+                raise QueueFullError(
+                    f"{self._max_waiting} copies wait already", hint="await dma.submit() waits for room instead."
+                )
+        raise refusal(reason, *details)
 
     def _failure(self, future: CopyFuture, code: int, phase: int, flushed: bool, abandoned: bool, /) -> BaseException:
         """Make the exception of a copy that did not end well."""
         if abandoned and code == 0:
-            return self._lost or ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        failure = _native.copy_failure(code, phase)
-        error = self._engine.error(failure, cause=f"copying {future._nbytes} bytes from src to dst", tag=future.tag)
-        if flushed:
-            return FlushedError(
-                "another copy's failure ended this one, and it was not replayed", culprit=error, tag=future.tag
-            )
-        return error
+            if self._lost is not None:
+                return self._lost_error()
+            return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
+        cause = f"copying {future._nbytes} bytes from src to dst"
+        error = self._engine.error(_native.copy_failure(code, phase), cause=cause, tag=future.tag)
+        return _flushed(error, future.tag) if flushed else error
+
+    def _many_failure(
+        self, future: CopyFuture, failures: list[tuple[int, int, int, bool]], count: int, /
+    ) -> BaseException:
+        """Make the exception of a copy of many pairs of which some failed."""
+        errors: dict[int, Exception] = {}
+        for index, code, phase, flushed in failures:
+            error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
+            errors[index] = _flushed(error, future.tag) if flushed else error
+        return CopyManyError(errors, count)
+
+    def _on_room(self) -> None:
+        """A turn is over, and somebody waits for room or for DOCA to begin."""
+        self._admission.after_turn()
+
+    def _on_held(self, future: CopyFuture, /) -> None:
+        """A copy was cancelled and the engine has part of it: that may take ``drain_timeout``."""
+        self._held.add(future)
+        self._want_idle(True)
+
+    def _give_up_held(self, future: CopyFuture) -> None:
+        self._give_up(
+            future,
+            DrainTimeoutError(
+                f"{self.device.name} did not let go of a cancelled copy within {self._drain_timeout} s",
+                hint="Its memory stays pinned until the engine lets go of it.",
+            ),
+        )
+
+    def _on_fault(self) -> None:
+        """A task failed and DOCA flushes the others: the context must become idle within ``drain_timeout``."""
+        logger.warning("%s: a task failed, the context restarts", self.device.name)
+        self._fault_timer = self._loop.call_later(self._drain_timeout, self._fault_too_long)
+
+    def _fault_too_long(self) -> None:
+        self._lose(DrainTimeoutError(f"{self.device.name} did not become idle within {self._drain_timeout} s"))
+        for future in self._futures():
+            self._give_up(future, self._lost_error())
+
+    def _on_armed(self) -> None:
+        """The channel waits for the engine: watch it. A watchdog only counts and tells; it never rescues."""
+        if self._watchdog is not None:
+            self._watchdog.start()
+            self._want_idle(True)
 
     def _on_clear_failed(self, code: int, /) -> None:
         """Clearing the notification failed. The drain went on all the same, so it is told and counted, no more."""
@@ -423,20 +557,26 @@ class DMA(Channel):
         if now >= self._next_clear_warning:
             self._next_clear_warning = now + LOG_INTERVAL
             name = self._engine.library.native.error_name(code)
-            _logger.warning("%s: doca_pe_clear_notification failed: %s", self.device.name, name)
+            logger.warning("%s: doca_pe_clear_notification failed: %s", self.device.name, name)
 
     def _on_idle(self) -> None:
-        """No copy is pending."""
+        """No copy is pending: no timers either."""
         self._want_idle(False)
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._unwatch()
+        self._held.clear()
         drainers, self._drainers = self._drainers, []
         for waiter in drainers:
-            if not waiter.done():
-                waiter.set_result(None)
+            wake(waiter)
 
     def _on_parked(self) -> None:
         """DOCA holds nothing and the pump stays away: close, or make a fresh context."""
         if self._recycling or self._native_closed:
             return
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+            self._fault_timer = None
         if self._closing is not None:
             if not self._registering:
                 self._loop.remove_reader(self._native.fd)
@@ -444,9 +584,14 @@ class DMA(Channel):
                 self._native_closed = True
                 self._loop.call_soon(_worker.start, self._loop, self._engine.close, self._closed)
             return
-        if self._lost is None:
-            self._recycling = True
-            _worker.start(self._loop, self._engine.recycle, self._recycled)
+        if self._lost is not None:
+            return
+        if self._native.status().faults_in_a_row > MAX_FAULTS_IN_A_ROW:
+            self._native.resume(recycled=False)
+            self._lose(InternalError(f"{MAX_FAULTS_IN_A_ROW} faults without one completed task between them"))
+            return
+        self._recycling = True
+        _worker.start(self._loop, self._engine.recycle, self._recycled)
 
     def _recycled(self, changed: bool | None, exception: BaseException | None) -> None:
         self._recycling = False
@@ -466,15 +611,21 @@ class DMA(Channel):
         else:
             self._wake()
 
-    def _lose(self, exception: BaseException) -> None:
-        """No context could be made: what waits ends now, what comes is refused."""
-        self._lost = EngineLostError(
-            f"{self.device.name}: the context could not be started again",
-            hint="Close this DMA and open a new one.",
-        )
-        self._lost.__cause__ = exception
+    def _lose(self, cause: BaseException) -> None:
+        """There is no working context any more: what waits ends now, what comes is refused."""
+        if self._lost is None:
+            self._lost = cause
+            logger.error("%s: the engine is lost: %s", self.device.name, cause)
         self._close_begin()
         self._abandon()
+        self._admission.dismiss()
+
+    def _lost_error(self) -> EngineLostError:
+        error = EngineLostError(
+            f"{self.device.name}: the context could not be started again", hint="Close this DMA and open a new one."
+        )
+        error.__cause__ = self._lost
+        return error
 
     # ---- closing
 
@@ -506,6 +657,7 @@ class DMA(Channel):
         self._closing = self._loop.create_future()
         self._close_begin()
         self._abandon()
+        self._admission.dismiss()
         self._native.park()
         self._drain_timer = self._loop.call_later(self._drain_timeout, self._drain_timed_out)
         self._advance()
@@ -595,6 +747,10 @@ class DMA(Channel):
             self._refuse("closed")
 
 
+def _flushed(culprit: DocaError, tag: object) -> FlushedError:
+    return FlushedError("another copy's failure ended this one, and it was not replayed", culprit=culprit, tag=tag)
+
+
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     return asyncio._get_running_loop()
 
@@ -640,7 +796,11 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         window: Tasks that DOCA may hold at once; None for all of the pool.
         on_flush: What becomes of copies that another copy's failure flushed: ``replay`` them, or ``fail`` them with
             ``FlushedError``.
-        drain_timeout: Seconds that closing waits for the engine.
+        max_waiting: Copies that may wait for the engine: one more raises ``QueueFullError`` from ``copy()`` and makes
+            ``submit()`` wait. None for no bound.
+        drain_timeout: Seconds that a cancelled copy, a restart and closing wait for the engine to let go.
+        stall_timeout: Seconds without a completion, while DOCA holds tasks, that the watchdog counts and logs as a
+            stall; it does nothing else. None for no watchdog.
 
     Returns:
         The DMA, on entering; leaving closes it.
@@ -663,17 +823,22 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         num_tasks: int | None = None,
         window: int | None = None,
         on_flush: OnFlush = "replay",
+        max_waiting: int | None = None,
         drain_timeout: float = 30.0,
+        stall_timeout: float | None = 10.0,
     ) -> None:
-        for name, value in (("num_tasks", num_tasks), ("window", window)):
+        for name, value in (("num_tasks", num_tasks), ("window", window), ("max_waiting", max_waiting)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if on_flush not in ("replay", "fail"):
             raise ValueError(f"on_flush must be 'replay' or 'fail', not {on_flush!r}")
-        if drain_timeout <= 0:
-            raise ValueError(f"drain_timeout must be positive, not {drain_timeout}")
+        for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name} must be positive, not {seconds}")
         self._open = functools.partial(Engine, library, device, num_tasks, window, on_flush)
-        self._drain_timeout = drain_timeout
+        self._bind = functools.partial(
+            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
+        )
         self._dma: DMA | None = None
 
     async def __aenter__(self) -> DMA:
@@ -692,7 +857,9 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
                 outcome.set_exception(cast(BaseException, exception))
                 return
             try:
-                outcome.set_result(DMA(engine, loop, self._drain_timeout))
+                if engine is None:
+                    raise cast(BaseException, exception)
+                outcome.set_result(self._bind(engine, loop))
             except BaseException as exc:
                 failure = exc
 

@@ -13,9 +13,10 @@ from typing import Final
 from aiodocadma import _native
 from aiodocadma.exceptions import DocaError, LibraryError
 
-__all__ = ["ENVIRONMENT_VARIABLE", "Library", "emulator_path", "open_library"]
+__all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]
 
 ENVIRONMENT_VARIABLE: Final = "AIODOCADMA_LIBRARY"
+EMULATOR_VARIABLE: Final = "AIODOCADMA_EMULATOR"
 
 _SUFFIXES: Final = (".so.2", ".so.3", ".so")
 _PREFIX: Final = Path("/opt/mellanox/doca")
@@ -96,7 +97,24 @@ class Library:
 
 def emulator_path() -> str:
     """
-    The embedded emulator's file.
+    The emulator's file: that of the environment variable ``AIODOCADMA_EMULATOR``, or the embedded one.
+
+    Returns:
+        An absolute path.
+
+    Raises:
+        LibraryError: If there is none.
+
+    Source: aiodocadma.
+    """
+    if chosen := os.environ.get(EMULATOR_VARIABLE):
+        return str(Path(chosen).absolute())
+    return str(emulator_folder() / "lib" / "libdocaemu.so")
+
+
+def emulator_folder() -> Path:
+    """
+    The folder of the embedded emulator: ``lib``, ``include``, ``dropin``, ``sdk``.
 
     Returns:
         An absolute path.
@@ -106,10 +124,10 @@ def emulator_path() -> str:
 
     Source: aiodocadma.
     """
-    path = importlib.resources.files("aiodocadma") / "_emulator" / "lib" / "libdocaemu.so"
-    if not path.is_file():
-        raise LibraryError("the embedded emulator is missing from this installation", path=str(path))
-    return str(path)
+    folder = Path(str(importlib.resources.files("aiodocadma") / "_emulator"))
+    if not (folder / "lib" / "libdocaemu.so").is_file():
+        raise LibraryError("the embedded emulator is missing from this installation", path=str(folder))
+    return folder
 
 
 def open_library(choice: str | os.PathLike[str] | None = None) -> Library:

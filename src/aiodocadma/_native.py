@@ -95,6 +95,8 @@ class ChannelStatus(NamedTuple):
     num_tasks: int
     window: int
     in_flight: int
+    faults_in_a_row: int
+    transitions: tuple[int, ...]
     pending: int
     waiting: int
     buried_bytes: int
@@ -310,6 +312,8 @@ class NativeChannel:
             status.num_tasks,
             status.window,
             status.in_flight,
+            status.faults_in_a_row,
+            tuple(status.transitions),
             status.pending,
             status.waiting,
             status.buried_bytes,
@@ -317,6 +321,10 @@ class NativeChannel:
             bool(status.event_mode_all),
             bool(status.armed),
         )
+
+    def num_reported(self) -> int:
+        """Segments that DOCA has reported, whatever became of them."""
+        return int(lib.adma_channel_num_reported(self._channel))
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""

@@ -37,6 +37,7 @@ class Statistics:
         in_flight: Tasks that DOCA holds now.
         waiting: Copies now waiting for room.
         pending: Copies now started and not ended.
+        watchdog_hits: Times nothing ended for ``stall_timeout`` seconds although DOCA held tasks.
         buried_bytes: Bytes of closed maps that stay registered until the context is recycled.
 
     Source: aiodocadma; counted where it happens, success in the completion callback.
@@ -66,4 +67,5 @@ class Statistics:
     in_flight: int
     waiting: int
     pending: int
+    watchdog_hits: int
     buried_bytes: int

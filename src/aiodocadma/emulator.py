@@ -120,6 +120,7 @@ class Fault:
         interval: Then every so many-th fails.
         count: So many times; 0 for ever.
         fatal: Completion only: whether the context stops, as on a card.
+        src: Completion only: tasks that read from this address first, as from a broken page; 0 for all.
 
     Source: ``docaemu_configure``.
     """
@@ -131,10 +132,11 @@ class Fault:
     interval: int = 1
     count: int = 1
     fatal: bool = True
+    src: int = 0
 
     def _line(self) -> str:
         status = f" status={self.status}" if self.kind == "fail" else ""
-        fatal = f" fatal={self.fatal:d}" if self.op == "completion" else ""
+        fatal = f" fatal={self.fatal:d} src={self.src}" if self.op == "completion" else ""
         return (
             f"fault op={self.op} kind={self.kind}{status} skip={self.skip} interval={self.interval} "
             f"count={self.count}{fatal}"

@@ -3,6 +3,7 @@
 #define DOCA_ALLOW_EXPERIMENTAL_API
 #include <doca_pe.h>
 
+#include <doca_argp.h>
 #include <doca_buf.h>
 #include <doca_buf_inventory.h>
 #include <doca_build_config.h>

@@ -18,6 +18,7 @@ import uvloop
 
 import aiodocadma
 from aiodocadma import DMA, DMAState, emulator
+from aiodocadma._library import open_library
 from aiodocadma.exceptions import (
     ClosedError,
     DocaDriverError,
@@ -32,6 +33,10 @@ from aiodocadma.exceptions import (
     WrongLoopError,
 )
 from tests.dma.conftest import turns, until
+
+# These tests also run on a library without experimental calls: then others do the work.
+OPTIONAL = open_library().native.optional_symbols()
+SUBMIT = "task_submit_ex" if OPTIONAL["doca_task_submit_ex"] else "task_submit"
 
 
 def open_fds() -> int:
@@ -98,7 +103,7 @@ OPEN_STEPS = [
     "devinfo_create_list",
     "dev_open",
     "pe_create",
-    "pe_set_event_mode",
+    *(["pe_set_event_mode"] if OPTIONAL["doca_pe_set_event_mode"] else []),
     "pe_get_notification_handle",
     "dma_create",
     "dma_cap_get_max_num_tasks",
@@ -259,18 +264,21 @@ def test_another_loop_is_refused(kind: str) -> None:
     loop_a = factory()
     manager = aiodocadma.open_dma()
     dma = loop_a.run_until_complete(manager.__aenter__())
+    src, dst = (loop_a.run_until_complete(dma.alloc(100)) for _ in range(2))
 
     async def misuse() -> None:
-        with pytest.raises(WrongLoopError, match="belongs to"):
-            dma.copy(b"abc", bytearray(3))
+        for sides in ((src, dst), (b"abc", bytearray(3))):
+            with pytest.raises(WrongLoopError, match="belongs to"):
+                dma.copy(*sides)
         with pytest.raises(WrongLoopError):
             await dma.alloc(10)
         with pytest.raises(WrongLoopError):
             await dma.aclose()
 
     run(misuse(), kind)
-    with pytest.raises(WrongLoopError):  # no loop runs at all
-        dma.copy(b"abc", bytearray(3))
+    for sides in ((src, dst), (b"abc", bytearray(3))):
+        with pytest.raises(WrongLoopError):  # no loop runs at all
+            dma.copy(*sides)
 
     async def use() -> None:
         assert await dma.copy(b"abc", bytearray(3)) == 3
@@ -282,17 +290,20 @@ def test_another_loop_is_refused(kind: str) -> None:
 
 async def test_another_thread_is_refused(dma: DMA) -> None:
     caught: list[BaseException] = []
+    src, dst = await dma.alloc(3), await dma.alloc(3)
 
     def misuse() -> None:
-        try:
-            dma.copy(b"abc", bytearray(3))
-        except BaseException as exc:
-            caught.append(exc)
+        for sides in ((src, dst), (b"abc", bytearray(3))):
+            try:
+                dma.copy(*sides)
+            except BaseException as exc:
+                caught.append(exc)
 
     thread = threading.Thread(target=misuse)
     thread.start()
     thread.join()
-    assert [type(exc) for exc in caught] == [WrongLoopError]
+    assert [type(exc) for exc in caught] == [WrongLoopError] * 2
+    caught.clear()
 
 
 def test_several_loops_in_several_threads() -> None:
@@ -553,7 +564,7 @@ async def test_a_context_that_does_not_start_again_is_lost() -> None:
             dma.copy(b"abc", bytearray(3))
 
 
-@pytest.mark.parametrize("op", ["task_submit_ex", "dma_task_memcpy_alloc_init"])
+@pytest.mark.parametrize("op", [SUBMIT, "dma_task_memcpy_alloc_init"])
 async def test_every_code_reaches_the_caller(op: str) -> None:
     """B15, B49: one exception family, the code kept, the engine usable; AGAIN and NO_MEMORY are backpressure."""
     for code in range(1, 32):
@@ -589,7 +600,7 @@ async def test_backpressure_is_never_seen(engine: str) -> None:
     if engine == "manual":
         emulator.configure(engine="worker")
     emulator.inject(
-        emulator.Fault("task_submit_ex", kind="again", skip=3, interval=3, count=20),
+        emulator.Fault(SUBMIT, kind="again", skip=3, interval=3, count=20),
         emulator.Fault("buf_inventory_buf_get_by_args", status="NO_MEMORY", skip=5, interval=7, count=20),
         emulator.Fault("dma_task_memcpy_alloc_init", status="NO_MEMORY", skip=2, interval=2, count=1),
     )

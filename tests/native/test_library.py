@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import decoys
 
 import aiodocadma
 from aiodocadma import _library
@@ -145,28 +146,53 @@ def test_the_drop_ins_are_found_as_the_systems_library() -> None:
     assert done.stdout == f"True {os.path.realpath(_library.emulator_path())}\n", done.stderr
 
 
-def test_two_libraries_of_the_same_names_do_not_meet(tmp_path: Path) -> None:
-    """B67: a decoy that is loaded globally and has every name is never called by the emulator or the client."""
-    names = sorted({name for _, name in symbols("REQUIRED") + symbols("OPTIONAL")})
-    decoy = "int decoy_calls;\n" + "".join(f"int {name}(void) {{ decoy_calls++; return 1; }}\n" for name in names)
-    path = tmp_path / "libdoca_common.so.2"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wl,-soname,libdoca_common.so.2", "-x", "c", "-", "-o", str(path)],
-        input=decoy,
-        text=True,
-        check=True,
-    )
-    done = run(f"""
-import asyncio, ctypes
-decoy = ctypes.CDLL({str(path)!r}, mode=ctypes.RTLD_GLOBAL)
+def test_the_emulators_file_may_be_chosen(tmp_path: Path) -> None:
+    """By the client's choice `emulator` and by the control functions alike."""
+    code = """
 import aiodocadma
 from aiodocadma import emulator
+emulator.add_device("mlx5_7")
+print([(device.ibdev_name, device.library) for device in aiodocadma.devices("emulator")])
+"""
+    other = str(_library.emulator_folder() / "lib" / "libdocaemu-2.6.so")
+    for path in (other, os.path.relpath(other)):
+        done = run(code, AIODOCADMA_EMULATOR=path)
+        assert done.stdout == f"{[('mlx5_7', os.path.realpath(other))]}\n", done.stderr
+    done = run(code, AIODOCADMA_EMULATOR=str(tmp_path / "none.so"))
+    assert done.returncode == 1
+    assert "none.so" in done.stderr
+
+
+def test_two_libraries_of_the_same_names_do_not_meet(tmp_path: Path) -> None:
+    """B67: decoys that are loaded globally and have every name are never called by the emulator or the client."""
+    paths = [str(path) for path in decoys.build(tmp_path)]
+    done = run(f"""
+import asyncio, ctypes
+real = [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in {paths!r}]
+import aiodocadma
+from aiodocadma import emulator, _library
 async def main():
     async with aiodocadma.open_dma(library="emulator") as dma:
         dst = bytearray(100000)
         assert await dma.copy(b"x" * 100000, dst) == 100000 and dst == b"x" * 100000
+        for _ in range(3):
+            emulator.inject(emulator.Fault("completion"))
+            try:
+                await dma.copy(b"x", bytearray(1))
+            except aiodocadma.DocaError:
+                pass
 asyncio.run(main())
-assert emulator.counters().submits == 1
-print(ctypes.c_int.in_dll(decoy, "decoy_calls").value)
+assert emulator.counters().submits >= 4
+# The emulator's own calls of its public functions: argp sets the log level and reads the version.
+docaemu = ctypes.CDLL(_library.emulator_path())
+argv = (ctypes.c_char_p * 4)(b"test", b"-l", b"60", None)
+level = ctypes.c_int()
+assert docaemu.doca_argp_init(b"test", None) == 0
+assert docaemu.doca_argp_start(3, argv) == 0
+assert docaemu.doca_argp_get_log_level(ctypes.byref(level)) == 0 and level.value == 60
+assert docaemu.doca_argp_destroy() == 0
+print([ctypes.c_int.in_dll(library, {decoys.COUNTER!r}).value for library in real])
+assert real[0].doca_pe_create() == 1
+print([ctypes.c_int.in_dll(library, {decoys.COUNTER!r}).value for library in real])
 """)
-    assert done.stdout == "0\n", done.stderr
+    assert done.stdout == "[0, 0, 0]\n[1, 0, 0]\n", done.stderr

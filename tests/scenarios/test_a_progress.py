@@ -175,7 +175,7 @@ async def test_b08_works_only_because_something_times_out(engine: str) -> None:
 
     rng = random.Random(8)
     worst = 0.0
-    async with opened() as dma:
+    async with opened(stall_timeout=None) as dma:
         async with await dma.alloc(2**20) as ping, await dma.alloc(2**20) as pong:
             memoryview(ping)[:8] = b"ping-pong"[:8]
             with pytest.MonkeyPatch.context() as patch:

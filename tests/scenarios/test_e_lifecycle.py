@@ -441,7 +441,7 @@ async def test_b63_wrong_input_raises_at_the_call(engine: str) -> None:
     async with opened() as dma:
         closed = await dma.alloc(10)
         closed.close()
-        wrong: list[Any] = [None, 7, 1.5, object(), "text", [], {}]
+        wrong: list[Any] = [None, 7, 1.5, object(), "text", {}]
         for value in wrong:
             with pytest.raises(TypeError):
                 dma.copy(value, bytearray(3))

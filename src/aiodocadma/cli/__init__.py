@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy a file through the engine, list the devices."""
+"""The command ``aiodocadma``: copy a file through the engine, list the devices, build C programs on the emulator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from aiodocadma._version import __version__
+from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
 from aiodocadma.cli._exit import Exit, ExitCode
@@ -106,6 +107,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     devices.add_argument("--caps", action="store_true", help="show what each device can do")
     devices.set_defaults(run=list_devices)
+
+    config = commands.add_parser(
+        "config",
+        help="show how to build C programs on the emulator",
+        description="Print what a C or C++ program is built and run with on the embedded emulator, one line for each "
+        "option, for example: cc -o prog prog.c $(aiodocadma config --cflags --libs)",
+        epilog=EXIT_CODES,
+    )
+    for item, (what, _) in ITEMS.items():
+        config.add_argument(f"--{item}", dest="items", action="append_const", const=item, help=what)
+    config.set_defaults(run=print_config, items=[])
     return parser
 
 
@@ -128,7 +140,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Source: aiodocadma.
     """
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command == "config" and not args.items:
+        parser.error("config: say what to print, see aiodocadma config --help")
     try:
         code: int = args.run(args)
         sys.stdout.flush()

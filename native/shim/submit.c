@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks to DOCA and back: segments are cut from the waiting copies, submitted, and come home in the callbacks. */
+#include "channel_impl.h"
+
+#include <stdlib.h>
+
+/* A copy sends this many full segments before the next waiting copy has its turn. */
+#define QUANTUM_SEGMENTS 4
+/* A short segment counts as this part of a full one: below some size a task's cost is not in its bytes. */
+#define MIN_SHARE 32
+
+/* ---- completion callbacks: run inside doca_pe_progress(), so they call no DOCA function that may call back ---- */
+
+/* Give a segment's bufs back. One that DOCA keeps points into its map for ever: map and inventory must stay then. */
+static void
+release_bufs(struct adma_channel *ch, struct segment *segment)
+{
+	doca_error_t result;
+
+	if (segment->src_buf != NULL) {
+		result = ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL); /* of a list the whole */
+		segment->src_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			for (uint32_t i = 0; i < segment->num_sources; i++) {
+				segment->sources[i].map->stuck = 1;
+			}
+		}
+	}
+	if (segment->dst_buf != NULL) {
+		result = ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
+		segment->dst_buf = NULL;
+		if (result != DOCA_SUCCESS) {
+			ch->stuck_buf = result;
+			segment->dst_map->stuck = 1;
+		}
+	}
+}
+
+static void
+free_task(struct adma_channel *ch, struct segment *segment)
+{
+	if (segment->task != NULL) {
+		ch->lib->doca_task_free(ch->lib->doca_dma_task_memcpy_as_task(segment->task));
+		segment->task = NULL;
+	}
+}
+
+void
+adma_free_all_tasks(struct adma_channel *ch)
+{
+	for (uint32_t i = 0; i < ch->window; i++) {
+		free_task(ch, &ch->segments[i]);
+	}
+}
+
+/* Note the failure of an independent piece; without memory for the note, the whole copy fails. */
+static bool
+note_failure(struct adma_plan *plan, const struct adma_piece_failure *failure)
+{
+	for (uint64_t i = plan->num_failures; i > 0; i--) {
+		if (plan->failures[i - 1].index == failure->index) {
+			return true;
+		}
+	}
+	if (plan->num_failures == plan->max_failures) {
+		uint64_t max = plan->max_failures != 0 ? 2 * plan->max_failures : 8;
+		struct adma_piece_failure *failures = realloc(plan->failures, max * sizeof(*failures));
+
+		if (failures == NULL) {
+			return false;
+		}
+		plan->failures = failures;
+		plan->max_failures = max;
+	}
+	plan->failures[plan->num_failures++] = *failure;
+	return true;
+}
+
+void
+adma_plan_finish(struct adma_plan *plan)
+{
+	free(plan->failures);
+	plan->failures = NULL;
+	plan->num_failures = 0;
+	plan->max_failures = 0;
+}
+
+/* A segment will not be copied: its piece has failed if it is independent, else its copy. */
+static void
+fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code, enum adma_phase phase, bool flushed)
+{
+	struct adma_copy *copy = segment->copy;
+	struct adma_piece_failure failure = {
+		.index = segment->index, .code = (uint16_t)code, .phase = (uint8_t)phase, .flushed = flushed};
+
+	if (copy->plan != NULL && copy->plan->independent && note_failure(copy->plan, &failure)) {
+		return;
+	}
+	if (copy->code == DOCA_SUCCESS) {
+		copy->flushed = flushed; /* if it is the first failure: else the copy has an error of its own */
+	}
+	adma_fail_copy(ch, copy, code, phase);
+}
+
+/* Flushed segments longer than the device takes since the restart cannot be replayed as they are. */
+void
+adma_drop_oversize(struct adma_channel *ch)
+{
+	struct segment *segment = ch->replay;
+
+	ch->replay = NULL;
+	ch->replay_tail = &ch->replay;
+	while (segment != NULL) {
+		struct segment *next = segment->next;
+
+		if (segment->length <= ch->segment_bytes && segment->num_sources <= ch->list_len) {
+			adma_replay_append(ch, segment);
+		} else {
+			struct adma_copy *copy = segment->copy;
+
+			fail_segment(ch, segment, ch->culprit, ADMA_PHASE_COMPLETE, true);
+			copy->segments--;
+			adma_segment_free(ch, segment);
+			adma_settle(ch, copy);
+		}
+		segment = next;
+	}
+}
+
+void
+adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+		  union doca_data ctx_data)
+{
+	struct adma_channel *ch = ctx_data.ptr;
+	struct segment *segment = task_data.ptr;
+	struct adma_copy *copy = segment->copy;
+
+	(void)task;
+	release_bufs(ch, segment);
+	ch->in_flight--;
+	ch->in_flight_bytes -= segment->length;
+	ch->faults_in_a_row = 0;
+	ch->counters.segments_completed++;
+	ch->counters.bytes_completed += segment->length;
+	copy->completed += segment->length;
+	copy->segments--;
+	adma_segment_free(ch, segment);
+	adma_settle(ch, copy);
+}
+
+/*
+ * The first error of a burst is the culprit's own; those behind it were flushed because of it, whatever their status
+ * (what DOCA puts there is not documented).
+ */
+static bool
+may_replay(const struct adma_channel *ch, const struct adma_copy *copy, doca_error_t culprit)
+{
+	return ch->config.replay && !copy->cancelled && !copy->abandoned &&
+	       copy->code == DOCA_SUCCESS && !copy->flushed && culprit != DOCA_ERROR_DRIVER;
+}
+
+void
+adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+	       union doca_data ctx_data)
+{
+	struct adma_channel *ch = ctx_data.ptr;
+	struct segment *segment = task_data.ptr;
+	struct adma_copy *copy = segment->copy;
+	doca_error_t status =
+		ch->lib->doca_task_get_status(ch->lib->doca_dma_task_memcpy_as_task(task));
+
+	release_bufs(ch, segment);
+	free_task(ch, segment);
+	ch->in_flight--;
+	ch->in_flight_bytes -= segment->length;
+	if (!ch->fault) {
+		ch->fault = true;
+		ch->faults_in_a_row++;
+		ch->culprit = status;
+		if (ch->state == ADMA_CHANNEL_RUNNING || ch->state == ADMA_CHANNEL_DRAINING) {
+			ch->state = ADMA_CHANNEL_FAILING;
+		}
+		ch->counters.segments_failed++;
+		fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, false);
+	} else {
+		ch->counters.segments_flushed++;
+		if (may_replay(ch, copy, ch->culprit)) {
+			adma_replay_append(ch, segment);
+			return;
+		}
+		fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, true);
+	}
+	copy->segments--;
+	adma_segment_free(ch, segment);
+	adma_settle(ch, copy);
+}
+
+void
+adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
+		      enum doca_ctx_states prev, enum doca_ctx_states next)
+{
+	struct adma_channel *ch = user_data.ptr;
+
+	(void)ctx;
+	ch->ctx_state = next;
+	ch->transitions[ch->num_transitions++ % sizeof(ch->transitions)] = (uint8_t)(16 * prev + next);
+}
+
+/* ---- giving DOCA work ---- */
+
+/* Wait for room? AGAIN at submit and NO_MEMORY from either pool mean the same. */
+static bool
+is_backpressure(struct adma_channel *ch, doca_error_t code)
+{
+	if (code == DOCA_ERROR_AGAIN) {
+		ch->counters.again++;
+		return true;
+	}
+	if (code == DOCA_ERROR_NO_MEMORY) {
+		ch->counters.no_memory++;
+		return true;
+	}
+	return false;
+}
+
+static doca_error_t
+get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length, uint64_t data_length,
+	struct doca_buf **buf)
+{
+	map->used = 1;
+	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length, addr, data_length,
+							   buf);
+}
+
+/* The buf of a segment's source, or the list of them; what was made is at segment->src_buf also after a failure. */
+static doca_error_t
+get_sources(struct adma_channel *ch, struct segment *segment)
+{
+	const struct source *source = segment->sources;
+	doca_error_t result;
+
+	result = get_buf(ch, source->map, source->addr, source->length, source->length, &segment->src_buf);
+	for (uint32_t i = 1; result == DOCA_SUCCESS && i < segment->num_sources; i++) {
+		struct doca_buf *buf;
+
+		source = &segment->sources[i];
+		result = get_buf(ch, source->map, source->addr, source->length, source->length, &buf);
+		if (result == DOCA_SUCCESS) {
+			result = ch->lib->doca_buf_chain_list(segment->src_buf, buf);
+			if (result != DOCA_SUCCESS) {
+				ch->lib->doca_buf_dec_refcount(buf, NULL);
+			}
+		}
+	}
+	return result;
+}
+
+static doca_error_t
+prepare(struct adma_channel *ch, struct segment *segment)
+{
+	struct adma_library *lib = ch->lib;
+	union doca_data user_data = {.ptr = segment};
+	doca_error_t result;
+
+	result = get_sources(ch, segment);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	result = get_buf(ch, segment->dst_map, segment->dst, segment->length, 0, &segment->dst_buf);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	if (segment->task == NULL) {
+		return lib->doca_dma_task_memcpy_alloc_init(ch->dma, segment->src_buf, segment->dst_buf, user_data,
+							    &segment->task);
+	}
+	lib->doca_dma_task_memcpy_set_src(segment->task, segment->src_buf);
+	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf);
+	return DOCA_SUCCESS;
+}
+
+static doca_error_t
+submit(struct adma_channel *ch, struct segment *segment)
+{
+	struct doca_task *task = ch->lib->doca_dma_task_memcpy_as_task(segment->task);
+	doca_error_t result;
+
+	if (!ch->held_back) {
+		return ch->lib->doca_task_submit(task);
+	}
+	result = ch->lib->doca_task_submit_ex(task, DOCA_TASK_SUBMIT_FLAG_NONE);
+	if (result == DOCA_SUCCESS) {
+		ch->unflushed = true;
+	}
+	return result;
+}
+
+/*
+ * Hand a filled segment to DOCA.
+ *
+ * @retval true it is with DOCA, or its copy has failed: go on with the next
+ * @retval false no room, or the context is not RUNNING any more: the segment is the caller's
+ */
+static bool
+send(struct adma_channel *ch, struct segment *segment)
+{
+	enum adma_phase phase = ADMA_PHASE_ALLOC;
+	doca_error_t result = prepare(ch, segment);
+
+	if (result == DOCA_SUCCESS) {
+		phase = ADMA_PHASE_SUBMIT;
+		result = submit(ch, segment);
+	}
+	if (result == DOCA_SUCCESS) {
+		ch->starved = 0;
+		ch->in_flight++;
+		ch->in_flight_bytes += segment->length;
+		ch->counters.segments_submitted++;
+		if (ch->in_flight > ch->counters.peak_in_flight) {
+			ch->counters.peak_in_flight = ch->in_flight;
+		}
+		return true;
+	}
+	release_bufs(ch, segment);
+	if (is_backpressure(ch, result)) {
+		if (ch->in_flight > 0 || ch->starved < ADMA_MAX_STARVED_TURNS) {
+			return false;
+		}
+		/* No completion will ever make room: this copy is told, the next may try. */
+		ch->starved = 0;
+	} else if (result == DOCA_ERROR_BAD_STATE && ch->ctx_state != DOCA_CTX_STATE_RUNNING) {
+		ch->state = ADMA_CHANNEL_FAILING;
+		return false;
+	}
+	segment->copy->segments--;
+	fail_segment(ch, segment, result, phase, false);
+	adma_settle(ch, segment->copy);
+	adma_segment_free(ch, segment);
+	return true;
+}
+
+/* The piece in which the next segment of a plan begins, what was cut of it left out; empty ones are passed over. */
+static void
+next_piece(struct adma_plan *plan, struct adma_piece *piece)
+{
+	for (;;) {
+		plan->piece(plan, plan->index, piece);
+		if (plan->offset < piece->length) {
+			break;
+		}
+		plan->index++;
+		plan->offset = 0;
+	}
+	piece->src += plan->offset;
+	piece->dst += plan->offset;
+	piece->length -= plan->offset;
+}
+
+/* Join pieces whose destination goes on where the segment ends: their sources become a list. */
+static void
+join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan)
+{
+	struct adma_piece piece;
+
+	while (segment->num_sources < ch->list_len && segment->length < ch->segment_bytes &&
+	       plan->index + 1 < plan->count) {
+		plan->piece(plan, plan->index + 1, &piece);
+		if (piece.dst_map != segment->dst_map || piece.dst != segment->dst + segment->length ||
+		    piece.length == 0 || piece.length > ch->segment_bytes - segment->length) {
+			return;
+		}
+		segment->sources[segment->num_sources++] = (struct source){piece.src_map, piece.src, piece.length};
+		segment->length += piece.length;
+		plan->index++;
+		plan->offset = piece.length;
+	}
+}
+
+/* Cut the next segment of the copy whose turn it is. */
+static void
+cut(struct adma_channel *ch, struct segment *segment)
+{
+	struct adma_copy *copy = ch->waiting.head;
+	struct adma_plan *plan = copy->plan;
+	struct adma_piece piece;
+
+	if (plan == NULL) {
+		piece = (struct adma_piece){copy->src_map, copy->dst_map, copy->src + copy->submitted,
+					    copy->dst + copy->submitted, copy->length - copy->submitted};
+	} else {
+		next_piece(plan, &piece);
+		segment->index = plan->index;
+		segment->offset = plan->offset;
+	}
+	segment->copy = copy;
+	segment->dst_map = piece.dst_map;
+	segment->dst = piece.dst;
+	segment->length = adma_min(piece.length, ch->segment_bytes);
+	segment->sources[0] = (struct source){piece.src_map, piece.src, segment->length};
+	segment->num_sources = 1;
+	if (plan != NULL) {
+		plan->offset += segment->length;
+		if (!plan->independent && segment->length == piece.length) {
+			join_pieces(ch, segment, plan);
+		}
+	}
+	copy->submitted += segment->length;
+	copy->segments++;
+	ch->tenure += adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
+}
+
+static void
+uncut(struct adma_channel *ch, struct segment *segment)
+{
+	struct adma_copy *copy = segment->copy;
+
+	if (copy->plan != NULL) {
+		copy->plan->index = segment->index;
+		copy->plan->offset = segment->offset;
+	}
+	copy->submitted -= segment->length;
+	copy->segments--;
+	ch->tenure -= adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
+	adma_segment_free(ch, segment);
+}
+
+/* The copy at the head leaves the list when all of it is handed out, and goes to the tail after its quantum. */
+static void
+rotate(struct adma_channel *ch, struct adma_copy *copy)
+{
+	if (!copy->waiting) {
+		return; /* it failed */
+	}
+	if (copy->submitted == copy->length) {
+		adma_wait_remove(ch, copy);
+	} else if (ch->tenure / QUANTUM_SEGMENTS >= ch->segment_bytes) {
+		adma_wait_remove(ch, copy);
+		adma_wait_append(ch, copy);
+	}
+}
+
+/*
+ * May DOCA have one more? Flushed segments are suspects: what status DOCA gives a flushed task is not known, so one that
+ * was flushed may as well have failed by itself. They are replayed one at a time; alone, a failure is its own.
+ */
+static bool
+has_room(const struct adma_channel *ch)
+{
+	if (ch->replay != NULL || (ch->suspect && ch->in_flight > 0)) {
+		return ch->in_flight == 0;
+	}
+	return ch->in_flight < ch->window &&
+	       (ch->in_flight_bytes < ch->config.window_bytes || ch->config.window_bytes == 0);
+}
+
+/* Would filling give DOCA anything, if it took it? */
+bool
+adma_worth_filling(const struct adma_channel *ch)
+{
+	return ch->state == ADMA_CHANNEL_RUNNING && (ch->waiting.head != NULL || ch->replay != NULL) && has_room(ch);
+}
+
+/* Give DOCA as much as it has room for. */
+void
+adma_fill(struct adma_channel *ch)
+{
+	while (adma_worth_filling(ch)) {
+		struct segment *segment;
+
+		if (ch->replay != NULL) {
+			segment = adma_replay_take(ch);
+			if (!send(ch, segment)) {
+				adma_replay_put_back(ch, segment);
+				return;
+			}
+			ch->suspect = true;
+			ch->counters.segments_replayed++;
+		} else {
+			struct adma_copy *copy = ch->waiting.head;
+
+			ch->suspect = false;
+			segment = ch->free;
+			ch->free = segment->next;
+			cut(ch, segment);
+			if (!send(ch, segment)) {
+				uncut(ch, segment);
+				return;
+			}
+			rotate(ch, copy);
+		}
+	}
+}
+
+void
+adma_flush(struct adma_channel *ch)
+{
+	if (ch->unflushed) {
+		ch->unflushed = false;
+		ch->counters.doorbells++;
+		ch->lib->doca_ctx_flush_tasks(ch->ctx);
+	}
+}

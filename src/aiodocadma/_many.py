@@ -1,0 +1,50 @@
+"""The offsets of ``copy_many()``: numbers, ranges and buffers of int64, brought to one form."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+__all__ = ["Offsets", "offset_columns"]
+
+Offsets: TypeAlias = Any
+"""A number for all pairs, a range, or a one-dimensional buffer of int64."""
+
+
+def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
+    """
+    Find how many pairs there are, and what C takes for each argument.
+
+    Args:
+        given: The arguments by name.
+
+    Returns:
+        The number of pairs, and for each argument a (start, step) tuple or the buffer.
+
+    Raises:
+        TypeError: If an argument is no number, range or buffer.
+        ValueError: If two arguments differ in length.
+
+    Source: aiodocadma.
+    """
+    columns: list[Any] = []
+    counts: dict[str, int] = {}
+    for name, value in given.items():
+        if isinstance(value, range):
+            counts[name] = len(value)
+            columns.append((value.start, value.step))
+        elif hasattr(value, "__index__") and not getattr(value, "shape", ()):
+            columns.append((value.__index__(), 0))
+        else:
+            try:
+                view = memoryview(value)
+            except TypeError:
+                raise TypeError(
+                    f"{name} must be a number, a range or a buffer of int64, not {type(value).__name__}"
+                ) from None
+            counts[name] = len(view) if view.ndim == 1 else view.nbytes // 8
+            columns.append(value)
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            "different numbers of pairs: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+        )
+    return next(iter(counts.values()), 1), columns

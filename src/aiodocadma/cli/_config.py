@@ -1,0 +1,65 @@
+"""``aiodocadma config``: how C programs are built and run on the embedded emulator."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from aiodocadma._library import emulator_folder
+from aiodocadma.cli._exit import ExitCode
+
+_LIBRARIES: Final = ("doca_dma", "doca_argp", "doca_common")
+
+
+def _cflags(root: Path) -> str:
+    return shlex.join([f"-I{root / 'include'}"])
+
+
+def _libs(root: Path) -> str:
+    return shlex.join(
+        [
+            f"-L{root / 'sdk' / 'lib'}",
+            "-Wl,--enable-new-dtags",
+            f"-Wl,-rpath,{root / 'dropin'}",
+            *(f"-l{library}" for library in _LIBRARIES),
+        ]
+    )
+
+
+ITEMS: Final[dict[str, tuple[str, Callable[[Path], str]]]] = {
+    "cflags": ("flags for the compiler", _cflags),
+    "libs": ("flags for the linker; the program then finds the emulator by itself", _libs),
+    "pkgconfigdir": (
+        "folder with doca-common.pc, doca-dma.pc and doca-argp.pc, for PKG_CONFIG_PATH",
+        lambda root: str(root / "sdk" / "lib" / "pkgconfig"),
+    ),
+    "libdir": ("folder to link with, for -L; not to run with", lambda root: str(root / "sdk" / "lib")),
+    "dropindir": (
+        "folder to run a program with that was linked with a real DOCA, for LD_LIBRARY_PATH",
+        lambda root: str(root / "dropin"),
+    ),
+}
+
+
+def print_config(args: argparse.Namespace) -> int:
+    """
+    Print what was asked for, one item a line.
+
+    Args:
+        args: ``items``, keys of ``ITEMS``.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        LibraryError: If this installation has no emulator.
+
+    Source: aiodocadma.
+    """
+    root = emulator_folder()
+    for item in args.items:
+        print(ITEMS[item][1](root))
+    return ExitCode.DONE

@@ -1,0 +1,245 @@
+"""C5: k bad copies among n give exactly k exceptions and n - k correct results, whatever DOCA tells of the flushed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+import numpy as np
+import pytest
+
+import aiodocadma
+from aiodocadma import DMAState, emulator
+from aiodocadma.exceptions import (
+    DocaDriverError,
+    DocaIoFailedError,
+    DrainTimeoutError,
+    EngineLostError,
+    FlushedError,
+)
+from tests.dma.conftest import turns, until
+
+
+def address_of(memory_map: aiodocadma.MemoryMap) -> int:
+    return int(np.frombuffer(memory_map, np.uint8).ctypes.data)
+
+
+@pytest.mark.parametrize("flush_status", ["culprit", "IO_FAILED", "DRIVER", "SHUTDOWN"])
+@pytest.mark.parametrize(("count", "num_bad"), [(1000, 1), (1000, 20)])
+async def test_k_bad_among_n(engine: str, count: int, num_bad: int, flush_status: str) -> None:
+    emulator.configure(engine="worker" if engine == "manual" else engine, flush_status=flush_status)
+    bad = set(random.Random(num_bad).sample(range(count), num_bad))
+    async with aiodocadma.open_dma() as dma, await dma.alloc(count * 64) as src, await dma.alloc(count * 64) as dst:
+        data = random.Random(1).randbytes(count * 64)
+        memoryview(src)[:] = data
+        for i in bad:
+            emulator.inject(emulator.Fault("completion", src=address_of(src) + i * 64, count=0))
+        results = await asyncio.gather(
+            *[dma.copy(src[i * 64 : i * 64 + 64], dst[i * 64 : i * 64 + 64]) for i in range(count)],
+            return_exceptions=True,
+        )
+        emulator.configure(faults="none")
+        assert {i for i, result in enumerate(results) if isinstance(result, BaseException)} == bad
+        assert {type(results[i]) for i in bad} == {DocaIoFailedError}
+        got = bytes(dst)
+        assert all(got[i * 64 : i * 64 + 64] == data[i * 64 : i * 64 + 64] for i in range(count) if i not in bad)
+        statistics = dma.statistics()
+        assert statistics.restarts == num_bad
+        assert statistics.copies_failed == num_bad
+        assert statistics.copies_completed == count - num_bad
+        assert dma.state is DMAState.RUNNING
+
+
+async def test_thirty_bad_in_a_row_are_thirty_errors_and_no_lost_engine() -> None:
+    async with aiodocadma.open_dma() as dma, await dma.alloc(90) as src:
+        for i in range(30):
+            emulator.inject(emulator.Fault("completion", src=address_of(src) + 3 * i, count=0))
+        results = await asyncio.gather(
+            *[dma.copy(src[3 * i : 3 * i + 3], bytearray(3)) for i in range(30)], return_exceptions=True
+        )
+        assert [type(result) for result in results] == [DocaIoFailedError] * 30
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+        emulator.configure(faults="none")
+
+
+async def test_an_engine_that_only_fails_is_given_up() -> None:
+    """The crash-loop guard: no restart for ever without one task that works."""
+    emulator.inject(emulator.Fault("completion", count=0))
+    async with aiodocadma.open_dma() as dma:
+        results = await asyncio.gather(*[dma.copy(b"abc", bytearray(3)) for _ in range(200)], return_exceptions=True)
+        kinds = [type(result) for result in results]
+        assert kinds == [DocaIoFailedError] * 65 + [EngineLostError] * 135
+        assert dma.state is DMAState.LOST
+        assert dma.statistics().restarts == 64
+        with pytest.raises(EngineLostError) as caught:
+            dma.copy(b"abc", bytearray(3))
+        assert "64 faults" in str(caught.value.__cause__)
+        del caught
+    emulator.configure(faults="none")
+
+
+async def test_never_replayed_after_a_driver_fault() -> None:
+    emulator.configure(engine="manual")
+    emulator.inject(emulator.Fault("completion", status="DRIVER"))
+    async with aiodocadma.open_dma() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(4)]
+        await turns()
+        emulator.step(10)
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(result) for result in results] == [DocaDriverError, *[FlushedError] * 3]
+        assert isinstance(results[1], FlushedError)
+        assert isinstance(results[1].culprit, DocaDriverError)
+
+
+async def test_other_segments_of_the_culprits_copy_are_not_replayed() -> None:
+    emulator.configure(engine="manual", max_buf_size=10)
+    emulator.inject(emulator.Fault("completion", skip=2))
+    async with aiodocadma.open_dma() as dma, await dma.alloc(100) as src, await dma.alloc(100) as dst:
+        bad = dma.copy(src[:50], dst[:50])
+        good = dma.copy(src[50:], dst[50:])
+        await turns()
+        emulator.step(10)
+        with pytest.raises(DocaIoFailedError):
+            await bad
+        before = emulator.counters().submits
+        await until(lambda: emulator.step(1) == 0 and good.done(), "the replay")
+        assert await good == 50
+        assert emulator.counters().submits - before <= 5  # those of the good copy only
+
+
+async def test_cancelled_while_the_context_restarts() -> None:
+    emulator.configure(engine="manual")
+    emulator.inject(emulator.Fault("completion"))
+    async with aiodocadma.open_dma() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(3)]
+        await turns()
+        emulator.step(10)
+        dma._readable()  # the burst is through, the restart begins in a worker
+        assert dma.state is DMAState.RESTARTING
+        futures[1].cancel()
+        late = dma.copy(b"abc", bytearray(3))
+        late.cancel()
+        results = asyncio.gather(*futures, late, return_exceptions=True)
+        await until(lambda: emulator.step(10) or results.done(), "the end of the restart")
+        await until(results.done, "all copies")
+        assert [type(result) for result in results.result()] == [
+            DocaIoFailedError,
+            asyncio.CancelledError,
+            int,
+            asyncio.CancelledError,
+        ]
+
+
+async def test_closed_while_the_context_restarts() -> None:
+    emulator.configure(engine="manual")
+    emulator.inject(emulator.Fault("completion"))
+    async with aiodocadma.open_dma() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(3)]
+        await turns()
+        emulator.step(10)
+        dma._readable()
+        await dma.aclose()
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(result) for result in results] == [DocaIoFailedError, *[aiodocadma.ClosedError] * 2]
+
+
+async def test_a_failure_that_leaves_the_context_running() -> None:
+    emulator.inject(emulator.Fault("completion", fatal=False))
+    async with aiodocadma.open_dma() as dma:
+        results = await asyncio.gather(*[dma.copy(b"abc", bytearray(3)) for _ in range(10)], return_exceptions=True)
+        assert [type(result) for result in results] == [DocaIoFailedError, *[int] * 9]
+        assert dma.statistics().restarts == 0
+
+
+async def test_capabilities_that_changed_are_read_again() -> None:
+    """Waiting copies are cut at the new limit; a flushed segment that is too long now cannot be replayed."""
+    emulator.configure(engine="manual", max_buf_size=1000)
+    emulator.inject(emulator.Fault("completion"))
+    async with aiodocadma.open_dma(num_tasks=2) as dma, await dma.alloc(3000) as src, await dma.alloc(3000) as dst:
+        memoryview(src)[:] = random.Random(1).randbytes(3000)
+        first, flushed, waiting = (dma.copy(src[i : i + 1000], dst[i : i + 1000]) for i in range(0, 3000, 1000))
+        await turns()
+        emulator.configure(max_buf_size=300)
+        emulator.step(10)
+        with pytest.raises(DocaIoFailedError):
+            await first
+        with pytest.raises(FlushedError):
+            await flushed
+        await until(lambda: emulator.step(10) == 0 and waiting.done(), "the copy that waited")
+        assert await waiting == 1000
+        assert bytes(dst)[2000:] == bytes(src)[2000:]
+        assert dma.capabilities.max_buf_size == 300
+        assert emulator.counters().submits == 2 + 4
+
+
+# ---- drain_timeout
+
+
+async def test_a_held_copy_is_given_up_and_its_memory_kept() -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.02) as dma:
+        dst = bytearray(3)
+        future = dma.copy(b"abc", dst)
+        await turns()
+        future.cancel()
+        with pytest.raises(DrainTimeoutError, match="did not let go of a cancelled copy"):
+            await future
+        with pytest.raises(BufferError):
+            dst.append(1)
+        assert emulator.live_objects().bufs == 2
+        emulator.step()
+        await dma.drain()
+        dst.append(1)
+
+
+async def test_each_cancelled_copy_has_its_own_deadline() -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.05) as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(3)]
+        await turns()
+        futures[0].cancel()
+        futures[1].cancel()
+        await asyncio.sleep(0.03)
+        futures[2].cancel()
+        assert emulator.step() == 1  # the first ends in time
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        # The first was cancelled in one turn with the second, and ends with it.
+        assert [type(result) for result in results] == [
+            asyncio.CancelledError,
+            DrainTimeoutError,
+            DrainTimeoutError,
+        ]
+        emulator.step(10)
+
+
+# ---- the watchdog only counts and tells
+
+
+async def test_the_watchdog_names_the_cause(caplog: pytest.LogCaptureFixture) -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(num_tasks=1, stall_timeout=0.01) as dma:
+        with caplog.at_level(logging.WARNING, "aiodocadma"):
+            future = dma.copy(b"abc", bytearray(3))
+            waiting = dma.copy(b"abc", bytearray(3))
+            while dma.statistics().watchdog_hits < 2:
+                await asyncio.sleep(0.005)
+        assert "mlx5_0: nothing ended for 0.01 s: the window is full and the engine silent" in caplog.text
+        assert "1 of 1 tasks in flight, 1 copies waiting; context: IDLE to RUNNING" in caplog.text
+        hits = dma.statistics().watchdog_hits
+        emulator.step()
+        await future
+        emulator.step()
+        await waiting
+        await asyncio.sleep(0.05)
+        assert dma.statistics().watchdog_hits <= hits + 1  # idle: nobody watches
+
+
+async def test_no_watchdog() -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(stall_timeout=None) as dma:
+        future = dma.copy(b"abc", bytearray(3))
+        await asyncio.sleep(0.01)
+        emulator.step()
+        assert await future == 3
+        assert dma.statistics().watchdog_hits == 0
