@@ -143,6 +143,7 @@ async def opened(*args: Any, **options: Any) -> AsyncIterator[DMA]:
     async with aiodocadma.open_dma(*args, **options) as dma:
         try:
             yield dma
+            assert dma.statistics().watchdog_hits == 0
         except BaseException:
             timer = asyncio.get_running_loop().call_soon(_release_for_ever, dma)
             await dma.aclose()
@@ -157,18 +158,25 @@ def _release_for_ever(dma: DMA) -> None:
 
 
 class Ticker:
-    """A timer that fires every ``period`` seconds beside the scenario, and how late it was at worst."""
+    """
+    A timer that fires every ``period`` seconds beside the scenario, and how late it was at worst.
+
+    ``starved`` leaves out what other processes took: it is never more than what the loop's thread computed meanwhile.
+    """
 
     def __init__(self, period: float) -> None:
         self.period = period
         self.worst = 0.0
+        self.starved = 0.0
         self.ticks = 0
 
     async def _run(self) -> None:
         while True:
-            start = time.perf_counter()
+            start, computed = time.perf_counter(), time.thread_time()
             await asyncio.sleep(self.period)
-            self.worst = max(self.worst, time.perf_counter() - start - self.period)
+            late = time.perf_counter() - start - self.period
+            self.worst = max(self.worst, late)
+            self.starved = max(self.starved, min(late, time.thread_time() - computed))
             self.ticks += 1
 
     async def __aenter__(self) -> Self:

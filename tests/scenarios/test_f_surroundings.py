@@ -428,14 +428,14 @@ async def test_b80_del_of_a_half_built_object(op: str, mode: Mode, monkeypatch: 
         expected = OSError
 
         class Refusing(DMA):
-            def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop, *args: Any) -> None:
+            def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
                 class Loop:
                     def __getattr__(self, name: str) -> Any:
                         if name == "add_reader":
                             raise OSError("no room in the selector")
                         return getattr(loop, name)
 
-                super().__init__(engine, Loop(), *args)  # type: ignore[arg-type]
+                super().__init__(engine, Loop(), **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(aiodocadma._dma, "DMA", Refusing)
     else:
