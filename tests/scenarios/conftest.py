@@ -58,7 +58,7 @@ def _modes() -> dict[str, Mode]:
     full = Path(_library.emulator_path())
     # Without doca_pe_set_event_mode(), as in DOCA 2.6, the client gets the default: SELECTIVE.
     return {
-        "all": Mode("all", str(full), "task_submit_ex"),
+        "all": Mode("all", str(full.with_name("libdocaemu.so")), "task_submit_ex"),
         "selective": Mode("selective", str(full.with_name("libdocaemu-2.6.so")), "task_submit"),
     }
 
