@@ -490,7 +490,10 @@ class DMA(Channel):
                     "this DMA was opened before os.fork(), by the parent process", hint="Open a new one in the child."
                 )
             case "loop":
-                raise WrongLoopError(f"this DMA belongs to {self._loop!r}, not to {_running_loop()}")
+                raise WrongLoopError(
+                    f"this DMA belongs to {self._loop!r}, not to {_running_loop()}",
+                    hint="Open one per loop. Under pytest-asyncio give the fixture and the test the same loop_scope.",
+                )
             case "full":
                 raise QueueFullError(
                     f"{self._max_waiting} copies wait already", hint="await dma.submit() waits for room instead."
