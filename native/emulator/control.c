@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docaemu.h: settings and their text, counters, reset, fork. */
 #include "emu.h"
+#include "peer.h"
+#include "schedule.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -47,6 +49,21 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_MAX_BUF_SIZE] = {"max_buf_size", KIND_SIZE, 2 << 20, 1, UINT64_MAX, {NULL}},
 	[EMU_MAX_BUF_LIST_LEN] = {"max_buf_list_len", KIND_SIZE, 32, 1, UINT32_MAX, {NULL}},
 	[EMU_MAX_NUM_TASKS] = {"max_num_tasks", KIND_SIZE, 65536, 1, 1u << 30, {NULL}},
+	[EMU_PEER_TIMEOUT] = {"peer_timeout", KIND_SIZE, 1000, 1, 3600000, {NULL}},
+	[EMU_PEER_USERS] = {"peer_users", KIND_WORD, 0, 0, 0, {"same", "any"}},
+	[EMU_EXPORT_STOP_REVOKES] =
+		{"export_stop", KIND_WORD, 0, 0, 0, {"not_permitted", "revoke"}},
+	[EMU_PROFILE] = {"profile", KIND_WORD, 0, 0, 0, {"none", "bf2", "bf3"}},
+	[EMU_DIRECTION] = {"direction", KIND_WORD, 0, 0, 0, {"auto", "push", "pull"}},
+	[EMU_LATENCY] = {"latency", KIND_SIZE, 0, 0, UINT64_C(1) << 50, {NULL}},
+	[EMU_BANDWIDTH] = {"bandwidth", KIND_SIZE, 0, 0, UINT64_C(1000000000000000), {NULL}},
+	[EMU_CLOCK] = {"clock", KIND_WORD, 0, 0, 0, {"auto", "manual"}},
+	[EMU_PROGRESS_COST] = {"progress_cost", KIND_SIZE, 50, 0, UINT64_C(1) << 50, {NULL}},
+	[EMU_LATENCY_REAL] = {"latency_real", KIND_SIZE, 0, 0, 3600000000u, {NULL}},
+	[EMU_HOLD] = {"hold", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_ORDER] = {"order", KIND_WORD, 0, 0, 0, {"fifo", "lifo", "random"}},
+	[EMU_SLOT_LAG] = {"slot_lag", KIND_SIZE, 0, 0, UINT32_MAX, {NULL}},
+	[EMU_NOTIFY] = {"notify", KIND_WORD, 0, 0, 0, {"normal", "late", "suppress"}},
 };
 
 _Atomic uint64_t emu_settings[EMU_NUM_SETTINGS];
@@ -169,6 +186,7 @@ set(const char *key, const char *value, char *error, size_t error_size)
 		if (i == EMU_SEED) {
 			emu_engine_reseed();
 		}
+		emu_sched_configured();
 		return DOCA_SUCCESS;
 	}
 	snprintf(error, error_size, "unknown key '%s'", key);
@@ -254,6 +272,7 @@ settings_default(void)
 	emu_version_set(NULL);
 	emu_devices_default();
 	emu_engine_reseed();
+	emu_sched_configured();
 }
 
 /* ---- first use, and fork ---- */
@@ -262,6 +281,8 @@ static void
 fork_prepare(void)
 {
 	emu_engine_fork_prepare();
+	emu_import_fork_prepare();
+	emu_export_fork_prepare();
 	pthread_mutex_lock(&emu_lock);
 	emu_log_fork_prepare();
 }
@@ -271,6 +292,8 @@ fork_parent(void)
 {
 	emu_log_fork_done();
 	pthread_mutex_unlock(&emu_lock);
+	emu_export_fork_parent();
+	emu_import_fork_parent();
 	emu_engine_fork_parent();
 }
 
@@ -282,6 +305,9 @@ fork_child(void)
 	emu_dev_fork_child();
 	emu_mmap_fork_child();
 	emu_pe_fork_child();
+	emu_export_fork_child();
+	emu_import_fork_child();
+	emu_sched_fork_child();
 	memset(&emu_stats, 0, sizeof(emu_stats));
 	pthread_mutex_unlock(&emu_lock);
 	emu_engine_fork_child();
@@ -390,6 +416,12 @@ docaemu_counters(struct docaemu_counters *counters, size_t size)
 	now.violations = atomic_load(&emu_stats.violations);
 	now.ctx_starts = atomic_load(&emu_stats.ctx_starts);
 	now.ctx_faults = atomic_load(&emu_stats.ctx_faults);
+	now.notifications_late = atomic_load(&emu_stats.notifications_late);
+	now.notifications_suppressed = atomic_load(&emu_stats.notifications_suppressed);
+	now.notifications_spurious = atomic_load(&emu_stats.notifications_spurious);
+	now.peer_reads = atomic_load(&emu_stats.peer_reads);
+	now.peer_writes = atomic_load(&emu_stats.peer_writes);
+	now.peer_refused = atomic_load(&emu_stats.peer_refused);
 	memset(counters, 0, size);
 	memcpy(counters, &now, size < sizeof(now) ? size : sizeof(now));
 	return DOCA_SUCCESS;
@@ -410,6 +442,9 @@ emu_read_live(struct docaemu_live *now)
 	now->tasks = atomic_load(&emu_stats.live_tasks);
 	now->workers = atomic_load(&emu_stats.live_workers);
 	now->pinned_bytes = atomic_load(&emu_stats.pinned_bytes);
+	now->held = atomic_load(&emu_stats.live_held);
+	now->exports = atomic_load(&emu_stats.live_exports);
+	now->imports = atomic_load(&emu_stats.live_imports);
 	emu_pes_collect(&ignored, &now->in_flight);
 }
 
@@ -441,8 +476,10 @@ docaemu_reset(void)
 		return DOCA_ERROR_IN_USE;
 	}
 	emu_faults_reset();
+	atomic_store(&emu_special, 0);
 	settings_default();
 	emu_violations_reset();
+	emu_sched_reset();
 	emu_pes_reset_stats();
 	memset(&emu_stats, 0, sizeof(emu_stats));
 	return DOCA_SUCCESS;

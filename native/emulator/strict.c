@@ -246,7 +246,7 @@ sum_of_src(const struct doca_dma_task_memcpy *task)
 {
 	uint64_t total = 0;
 
-	if (!task->lists) {
+	if ((task->special & EMU_TASK_LISTS) == 0) {
 		return sum(0, task->from, task->len);
 	}
 	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
@@ -261,7 +261,7 @@ sum_of_dst(const struct doca_dma_task_memcpy *task)
 	size_t left = task->len;
 	uint64_t total = 0;
 
-	if (!task->lists) {
+	if ((task->special & EMU_TASK_LISTS) == 0) {
 		return sum(0, task->to, task->len);
 	}
 	for (const struct doca_buf *dst = task->dst; dst != NULL && left != 0; dst = dst->next) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_pe.h: submission of tasks, and what else is done with a task. */
 #include "emu.h"
+#include "schedule.h"
 
 static _Atomic uint64_t next_seq;
 
@@ -52,6 +53,9 @@ submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool val
 		return DOCA_ERROR_BAD_STATE;
 	}
 	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
+		emu_sched_reap(ctx);
+	}
+	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
 		emu_add_own(&pe->stats.again, 1);
 		return DOCA_ERROR_AGAIN;
 	}
@@ -61,13 +65,16 @@ submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool val
 	}
 	task->state = EMU_TASK_SUBMITTED;
 	task->status = DOCA_ERROR_IN_PROGRESS;
-	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max && !ctx->ordered) {
+	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max &&
+	    ctx->reporting != EMU_REPORT_ORDERED && (copy->special & EMU_TASK_REMOTE) == 0) {
 		ring = &ctx->small;
 	}
 	if (doca_unlikely(ctx->engine == EMU_ENGINE_MANUAL)) {
 		task->seq = atomic_fetch_add(&next_seq, 1);
 	}
-	if (doca_unlikely(ctx->ordered)) {
+	if (doca_unlikely(ctx->reporting == EMU_REPORT_SCHEDULED)) {
+		emu_sched_submit(task);
+	} else if (doca_unlikely(ctx->reporting == EMU_REPORT_ORDERED)) {
 		task->order = NULL;
 		if (ctx->order_last != NULL) {
 			ctx->order_last->order = task;
@@ -182,8 +189,13 @@ doca_task_free(struct doca_task *task)
 	dma->free_list = task;
 	ctx->allocated--;
 	emu_sub(&emu_stats.live_tasks, 1);
-	if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
-		emu_pe_signal(ctx->pe);
+	if (doca_unlikely(ctx->watch_free)) {
+		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
+			emu_sched_freed(task);
+		}
+		if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
+			emu_pe_signal(ctx->pe);
+		}
 	}
 }
 

@@ -191,7 +191,6 @@ test_4_5_8_export_checks_come_first(void)
 	OK(doca_mmap_stop(mmap));
 	OK(doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_PCI_READ_ONLY));
 	OK(doca_mmap_start(mmap));
-	CHECK_DOCA(doca_mmap_export_pci(mmap, dev, &desc, &len), DOCA_ERROR_NOT_SUPPORTED);
 	CHECK_DOCA(doca_mmap_export_rdma(mmap, dev, &desc, &len), DOCA_ERROR_NOT_PERMITTED);
 	CHECK_DOCA(doca_mmap_create_from_export(NULL, memory, 0, dev, &mmap),
 		   DOCA_ERROR_INVALID_VALUE);

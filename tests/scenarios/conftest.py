@@ -43,6 +43,7 @@ __all__ = [
 
 MODES = ("all", "selective")
 ENGINES = ("default", "worker")
+LIMIT = 5  # seconds: a scenario that takes longer hangs
 
 
 class Mode(NamedTuple):
@@ -57,7 +58,7 @@ def _modes() -> dict[str, Mode]:
     full = Path(_library.emulator_path())
     # Without doca_pe_set_event_mode(), as in DOCA 2.6, the client gets the default: SELECTIVE.
     return {
-        "all": Mode("all", str(full), "task_submit_ex"),
+        "all": Mode("all", str(full.with_name("libdocaemu.so")), "task_submit_ex"),
         "selective": Mode("selective", str(full.with_name("libdocaemu-2.6.so")), "task_submit"),
     }
 
@@ -81,6 +82,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep of each diagonal scenario asyncio in ALL on the default engine, and uvloop in SELECTIVE by workers."""
     for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(30 if item.get_closest_marker("diagonal") else LIMIT))
         callspec = getattr(item, "callspec", None)
         if callspec is None or not item.get_closest_marker("diagonal"):
             continue
@@ -140,6 +143,7 @@ async def opened(*args: Any, **options: Any) -> AsyncIterator[DMA]:
     async with aiodocadma.open_dma(*args, **options) as dma:
         try:
             yield dma
+            assert dma.statistics().watchdog_hits == 0
         except BaseException:
             timer = asyncio.get_running_loop().call_soon(_release_for_ever, dma)
             await dma.aclose()
@@ -154,18 +158,25 @@ def _release_for_ever(dma: DMA) -> None:
 
 
 class Ticker:
-    """A timer that fires every ``period`` seconds beside the scenario, and how late it was at worst."""
+    """
+    A timer that fires every ``period`` seconds beside the scenario, and how late it was at worst.
+
+    ``starved`` leaves out what other processes took: it is never more than what the loop's thread computed meanwhile.
+    """
 
     def __init__(self, period: float) -> None:
         self.period = period
         self.worst = 0.0
+        self.starved = 0.0
         self.ticks = 0
 
     async def _run(self) -> None:
         while True:
-            start = time.perf_counter()
+            start, computed = time.perf_counter(), time.thread_time()
             await asyncio.sleep(self.period)
-            self.worst = max(self.worst, time.perf_counter() - start - self.period)
+            late = time.perf_counter() - start - self.period
+            self.worst = max(self.worst, late)
+            self.starved = max(self.starved, min(late, time.thread_time() - computed))
             self.ticks += 1
 
     async def __aenter__(self) -> Self:

@@ -198,7 +198,7 @@ async def test_b08_works_only_because_something_times_out(engine: str) -> None:
 @pytest.mark.usefixtures("held")
 async def test_b09_the_reader_is_called_without_reason() -> None:
     """Called twice by hand between two turns of the loop, and once after all was drained: nothing breaks."""
-    async with opened() as dma:
+    async with opened(stall_timeout=None) as dma:
         future = dma.copy(b"abc", bytearray(3))
         await until(lambda: not dma._scheduled, "the pump to rest")
         dma._readable()
@@ -322,7 +322,7 @@ async def test_b12_draining_everything_starves_the_loop(engine: str, monkeypatch
     """512 copies that resubmit at once: a 5 ms ticker is never 25 ms late, and that costs at most 20 % of the rate."""
     async with opened(num_tasks=512) as dma, Ticker(0.005) as ticker:
         budgeted = await resubmit(dma, 1)
-    assert ticker.worst < 0.025
+    assert ticker.starved < 0.025
     monkeypatch.setattr(_engine, "TURN_BUDGET", 0.0)
     async with opened(num_tasks=512) as dma:
         unbudgeted = await resubmit(dma, 1)
@@ -343,7 +343,7 @@ async def test_b13_copies_that_finish_at_once_never_yield(engine: str, length: i
         for _ in range(20_000):
             await dma.copy(source, destination)
         total = time.perf_counter() - start
-    assert ticker.worst < 0.05
+    assert ticker.starved < 0.05
     assert ticker.ticks >= total / 0.06 - 1
 
 

@@ -230,7 +230,7 @@ def test_b25_other_event_loops_are_refused() -> None:
     assert "trio" in str(caught.value)
 
 
-@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="needs Python 3.12: eager tasks")
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
 @pytest.mark.usefixtures("held")
 async def test_b26_eager_tasks_are_admitted_in_the_order_of_creation() -> None:
     """1,000 eager tasks in a TaskGroup with room for four: all finish, in the order they were created."""

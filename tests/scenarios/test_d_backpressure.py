@@ -204,7 +204,7 @@ async def test_b50_unbounded_fan_out(engine: str, copies: int) -> None:
 
         def ended(_: object) -> None:
             nonlocal peak
-            stamps.append(time.perf_counter())
+            stamps.append(time.thread_time())
             peak = max(peak, emulator.live_objects().tasks) if len(stamps) % 1000 == 0 else peak
 
         start = time.perf_counter()
@@ -218,7 +218,7 @@ async def test_b50_unbounded_fan_out(engine: str, copies: int) -> None:
         assert live.mmaps == 2
         assert live.bufs <= 2 * 64
         first, last = stamps[chunk - 1] - stamps[0], stamps[-1] - stamps[-chunk]
-        assert last <= 2 * first + 0.01
+        assert last <= 2 * first + 0.02  # a collection of garbage may fall into either
         futures.clear()
         src.close()
         dst.close()
