@@ -63,7 +63,7 @@ test_4_5_10_pull_and_push(void)
 }
 
 static void
-test_4_5_11_the_range_is_the_exporters(void)
+test_4_5_11_12_15_the_range_is_the_exporters(void)
 {
 	union doca_data data = {.u64 = 42};
 	struct exported exported;
@@ -166,7 +166,7 @@ test_damaged_descriptors(void)
 }
 
 static void
-test_capabilities_and_permissions(void)
+test_4_5_9_capabilities_and_permissions(void)
 {
 	struct exported exported;
 	struct doca_mmap *imported;
@@ -324,7 +324,7 @@ test_lists_and_two_imports(void)
 
 /* A failed copy of imported memory flushes the others, as any other does. */
 static void
-test_4_7_a_failure_is_fatal(void)
+test_4_7_vanished(void)
 {
 	struct exported exported;
 	struct doca_mmap *imported;
@@ -528,9 +528,9 @@ test_floods_and_slow_clients(void)
 	close_both(&bed, &exported, imported);
 }
 
-TESTS(TEST(test_4_5_10_pull_and_push), TEST(test_4_5_11_the_range_is_the_exporters),
+TESTS(TEST(test_4_5_10_pull_and_push), TEST(test_4_5_11_12_15_the_range_is_the_exporters),
       TEST(test_4_5_13_importing_ones_own_export), TEST(test_damaged_descriptors),
-      TEST(test_capabilities_and_permissions), TEST(test_4_5_8_an_export_ends),
+      TEST(test_4_5_9_capabilities_and_permissions), TEST(test_4_5_8_an_export_ends),
       TEST(test_unmapped_memory_is_an_error), TEST(test_lists_and_two_imports),
-      TEST(test_4_7_a_failure_is_fatal), TEST(test_bounds_and_permissions_are_the_exporters),
+      TEST(test_4_7_vanished), TEST(test_bounds_and_permissions_are_the_exporters),
       TEST(test_any_message), TEST(test_floods_and_slow_clients));

@@ -22,7 +22,6 @@ class Rule(NamedTuple):
             with a card), prose (NVIDIA's guides), inferred (from what the samples need).
         setting: The emulator's setting, where sources leave a choice.
         same_as: The row whose test shows it, if it says nothing new.
-        peer: Whether it takes another process: the tests of exports show it in C.
         untested: Why no test shows it; empty for the others.
 
     Source: aiodocadma.
@@ -33,7 +32,6 @@ class Rule(NamedTuple):
     origin: str
     setting: str = ""
     same_as: str = ""
-    peer: bool = False
     untested: str = ""
 
 
@@ -206,18 +204,17 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("4.5.6", "PCI write alone is enough for a destination", "third party"),
     Rule("4.5.7", "A local device can always read", "header"),
     Rule("4.5.8", "An export needs a started map, a PCI permission and an added device", "header"),
-    Rule("4.5.9", "PCI read-only is enough to be read, read-write to be written", "sample", peer=True),
+    Rule("4.5.9", "PCI read-only is enough to be read, read-write to be written", "sample"),
     Rule(
         "4.5.10",
         "An imported map is usable at once, at the exporter's addresses, and takes no setters",
         "header, sample",
-        peer=True,
     ),
-    Rule("4.5.11", "An imported map tells the exporter's range", "third party", peer=True),
-    Rule("4.5.12", "A descriptor has at most 512 bytes", "sample, third party", peer=True),
-    Rule("4.5.13", "A copy through an import of one's own export fails with IO_FAILED", "third party", peer=True),
+    Rule("4.5.11", "An imported map tells the exporter's range", "third party"),
+    Rule("4.5.12", "A descriptor has at most 512 bytes", "sample, third party"),
+    Rule("4.5.13", "A copy through an import of one's own export fails with IO_FAILED", "third party"),
     Rule("4.5.14", "Destroy stops first; the free callback runs if the map was started", "header"),
-    Rule("4.5.15", "An exported map can be destroyed", "header, sample", peer=True),
+    Rule("4.5.15", "An exported map can be destroyed", "header, sample"),
     Rule("4.5.16", "With thread safety, bufs do not keep a map", "header"),
     Rule("4.5.17", "Destroy does not touch the memory, which may be freed before", "sample"),
     Rule("4.5.18", "No alignment is needed", "third party, inferred"),
@@ -267,7 +264,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "4.7.vanished",
         "Memory whose exporter died fails with IO_FAILED, and the ctx restarts",
         "third party",
-        peer=True,
     ),
     Rule("4.7.after_reset", "A submit after the failure gives BAD_STATE", "third party"),
     Rule("4.7.permission", "A missing permission fails with IO_FAILED", "prose, inferred", "permission"),
