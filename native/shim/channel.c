@@ -4,8 +4,6 @@
 
 #include <poll.h>
 
-/* Segments of long copies that stay short after a short copy came beside: the next one may follow. */
-#define CONTENDED_SEGMENTS 256
 /* Progress calls between two looks at the clock. */
 #define STEPS_PER_CLOCK 8
 
@@ -44,7 +42,7 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 	if (copy->length > ch->config.fair_window_bytes) {
 		ch->num_long++;
 	} else if (ch->num_long > 0) {
-		ch->contended = CONTENDED_SEGMENTS;
+		ch->contended = true; /* until the long ones are through: the next short one may follow */
 	}
 	ch->counters.copies_started++;
 	adma_wait_append(ch, copy);

@@ -90,7 +90,7 @@ struct adma_channel {
 	uint32_t starved;     /* turns in a row without room and with nothing in flight */
 	uint32_t idle_turns;  /* turns in a row waiting for IDLE */
 	uint64_t num_long;    /* pending copies longer than the fair window */
-	uint32_t contended;   /* segments of long ones to go that are cut short, for a short copy came beside */
+	bool contended;	      /* a short copy came beside a long one: they are cut short */
 	uint64_t tenure;      /* bytes the head of the waiting list has sent in its turn */
 	uint64_t pending;     /* copies started and not ended */
 	uint64_t num_waiting; /* copies on the waiting list */
@@ -259,6 +259,7 @@ adma_settle(struct adma_channel *ch, struct adma_copy *copy)
 	copy->state = ADMA_COPY_ENDED;
 	ch->pending--;
 	ch->num_long -= copy->length > ch->config.fair_window_bytes;
+	ch->contended = ch->contended && ch->num_long > 0;
 	adma_count_end(ch, copy);
 	adma_list_append(&ch->done, copy);
 }

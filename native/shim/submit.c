@@ -351,7 +351,7 @@ segment_limit(const struct adma_channel *ch, const struct adma_copy *copy)
 	if (config->stripe_bytes == 0) {
 		return ch->segment_bytes;
 	}
-	if (ch->contended > 0) {
+	if (ch->contended) {
 		return adma_min(config->fair_bytes, ch->segment_bytes);
 	}
 	return adma_min(adma_max(config->stripe_bytes, copy->length / NUM_STRIPES), ch->segment_bytes);
@@ -366,7 +366,7 @@ window_bytes(const struct adma_channel *ch)
 	if (ch->config.stripe_bytes == 0) {
 		return bound;
 	}
-	return adma_min(bound, ch->contended > 0 ? ch->config.fair_window_bytes : NUM_STRIPES * ch->segment_bytes);
+	return adma_min(bound, ch->contended ? ch->config.fair_window_bytes : NUM_STRIPES * ch->segment_bytes);
 }
 
 /* The piece in which the next segment of a plan begins, what was cut of it left out; empty ones are passed over. */
@@ -460,21 +460,16 @@ uncut(struct adma_channel *ch, struct segment *segment)
 static void
 rotate(struct adma_channel *ch, struct adma_copy *copy)
 {
-	uint64_t quantum = segment_limit(ch, copy) * (ch->contended > 0 ? 1 : QUANTUM_SEGMENTS);
+	uint64_t quantum = segment_limit(ch, copy) * (ch->contended ? 1 : QUANTUM_SEGMENTS);
 
 	if (!copy->waiting) {
 		return; /* it failed */
 	}
 	if (copy->submitted == copy->length) {
 		adma_wait_remove(ch, copy);
-	} else {
-		if (ch->contended > 0) {
-			ch->contended--;
-		}
-		if (ch->tenure >= quantum) {
-			adma_wait_remove(ch, copy);
-			adma_wait_append(ch, copy);
-		}
+	} else if (ch->tenure >= quantum) {
+		adma_wait_remove(ch, copy);
+		adma_wait_append(ch, copy);
 	}
 }
 

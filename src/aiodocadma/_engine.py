@@ -25,10 +25,10 @@ __all__ = ["Engine", "OnFlush"]
 GRAVEYARD_BYTES: Final = 64 * 1024 * 1024  # closed maps may pin this much before the context is recycled
 GRAVEYARD_MAPS: Final = 1024  # or be this many
 # From measurements of cards: several tasks at once move a long copy about three times as fast as one, down to pieces of
-# 64 KiB. Beside short copies pieces of 12 KiB, 8 at once, still keep the engine busy, and let the short ones pass.
+# 64 KiB. Beside short copies pieces of 12 KiB, 9 at once, still keep the engine busy, and let the short ones pass.
 STRIPE_BYTES: Final = 64 * 1024
 FAIR_BYTES: Final = 12 * 1024
-FAIR_WINDOW_BYTES: Final = 96 * 1024
+FAIR_WINDOW_BYTES: Final = 108 * 1024
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
 
 # Calls whose failure leaves something that uses the device.

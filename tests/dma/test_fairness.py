@@ -9,6 +9,7 @@ import pytest
 
 import aiodocadma
 from aiodocadma import emulator
+from tests.dma.conftest import turns
 
 PROFILES = ["bf2", "bf3"]
 
@@ -46,13 +47,12 @@ async def test_latency_beside_a_long_copy(profile: str, direction: str) -> None:
         beside = []
         while not long.done():
             beside.append(await short())
+            await turns(20)
         await long
         together = emulator.time_ns() - start
-        moved = 2**28 + 4096 * len(beside)
-        assert len(beside) > 200
+        assert len(beside) > 100
         assert statistics.median(beside) <= 5 * idle
-        # Bandwidth: what the engine moved in all, against what it moves when alone.
-        assert moved / together >= 0.95 * 2**28 / alone
+        assert alone / together >= 0.95, len(beside)
 
 
 async def test_short_copies_pass_a_long_one_within_a_few_segments(engine: str) -> None:

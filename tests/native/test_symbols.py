@@ -68,7 +68,7 @@ def test_no_size_is_written_into_the_client() -> None:
         ("_native.py", "1e9"): "nanoseconds",
         ("_dma.py", "256 * 1024"): "QUICK_PIN_BYTES: a policy of registration",
         ("_engine.py", "64 * 1024 * 1024"): "GRAVEYARD_BYTES: a policy of registration",
-        ("_engine.py", "96 * 1024"): "FAIR_WINDOW_BYTES: a policy, cut short by the device's limit",
+        ("_engine.py", "108 * 1024"): "FAIR_WINDOW_BYTES: a policy, cut short by the device's limit",
         ("_engine.py", "12 * 1024"): "FAIR_BYTES: likewise",
         ("_engine.py", "64 * 1024"): "STRIPE_BYTES: likewise",
         ("_engine.py", "1024"): "GRAVEYARD_MAPS: a policy of registration",

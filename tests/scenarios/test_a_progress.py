@@ -147,10 +147,10 @@ async def test_b07_an_error_from_clear_skips_the_drain(engine: str, caplog: pyte
             emulator.Fault("pe_clear_notification", status="OPERATING_SYSTEM", interval=7, count=0),
         )
         faults = emulator.counters().faults
-        dsts = [bytearray(70_000) for _ in range(10)]
+        dsts = [bytearray(600_000) for _ in range(10)]
         for i in range(50):
-            data = bytes([i]) * 70_000  # large: never executed inside the progress call
-            assert await asyncio.gather(*[dma.copy(data, dst) for dst in dsts]) == [70_000] * 10
+            data = bytes([i]) * 600_000  # cut into tasks that are never executed inside the progress call
+            assert await asyncio.gather(*[dma.copy(data, dst) for dst in dsts]) == [600_000] * 10
             assert dsts == [data] * 10
         done = dma.statistics()
         assert emulator.counters().faults - faults > 2
