@@ -78,7 +78,7 @@ async def test_b30_awaitable_never_awaited(engine: str) -> None:
     assert emulator.live_objects().tasks == 0
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("repeats", [10, pytest.param(100, marks=pytest.mark.deep)])
 @pytest.mark.usefixtures("held")
 async def test_b31_future_does_not_keep_its_buffer_alive(repeats: int) -> None:
@@ -238,16 +238,20 @@ async def mistreat(seed: int) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 300), marks=pytest.mark.deep)], ids=["10", "290"])
 @pytest.mark.usefixtures("held")
-async def test_b36_releasing_what_is_still_active(seeds: range) -> None:
+async def test_b36_releasing_what_is_still_active() -> None:
     """16 held copies cancelled, dropped, closed over and released in random order: each task is freed exactly once."""
-    for seed in seeds:
-        try:
-            await mistreat(seed)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    gc.collect()
+    gc.freeze()  # what is there already is not looked at again in each of the collections below
+    try:
+        for seed in range(300):
+            try:
+                await mistreat(seed)
+            except BaseException as error:
+                error.add_note(f"seed {seed}")
+                raise
+    finally:
+        gc.unfreeze()
 
 
 # How often each cleanup call must fail to fail for good.
