@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docaemu.h: settings and their text, counters, reset, fork. */
 #include "emu.h"
+#include "peer.h"
+#include "schedule.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,11 +29,14 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_EDGE_STRICT] = {"edge", KIND_WORD, 0, 0, 0, {"level", "strict"}},
 	[EMU_STRICT] = {"strict", KIND_WORD, EMU_STRICT_REPORT, 0, 0, {"off", "report", "abort"}},
 	[EMU_STRICT_CLIENT] = {"strict_client", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_STRICT_EXIT] = {"strict_exit", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_CHECKSUM] = {"checksum", KIND_FLAG, 0, 0, 1, {NULL}},
 	[EMU_FLUSH_STATUS] = {"flush_status", KIND_STATUS, 0, 0, 0, {"culprit"}},
 	[EMU_MAP_LIFETIME_BUFS] = {"map_lifetime", KIND_WORD, 0, 0, 0, {"context", "bufs"}},
 	[EMU_OVERSIZE_AT_ALLOC] = {"oversize", KIND_WORD, 0, 0, 0, {"completion", "alloc"}},
 	[EMU_ZERO_AT_SUBMIT] = {"zero_length", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
 	[EMU_PERMISSION_AT_SUBMIT] = {"permission", KIND_WORD, 0, 0, 0, {"completion", "submit"}},
+	[EMU_DST_LIST_FAILS] = {"dst_list", KIND_WORD, 0, 0, 0, {"fill", "completion"}},
 	[EMU_STOP_IDLE_BAD_STATE] = {"stop_idle", KIND_WORD, 0, 0, 0, {"success", "bad_state"}},
 	[EMU_MEMLOCK] = {"memlock", KIND_SIZE, 0, 0, UINT64_MAX, {NULL}},
 	[EMU_MEMLOCK_STATUS] = {"memlock_status",
@@ -44,6 +49,21 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_MAX_BUF_SIZE] = {"max_buf_size", KIND_SIZE, 2 << 20, 1, UINT64_MAX, {NULL}},
 	[EMU_MAX_BUF_LIST_LEN] = {"max_buf_list_len", KIND_SIZE, 32, 1, UINT32_MAX, {NULL}},
 	[EMU_MAX_NUM_TASKS] = {"max_num_tasks", KIND_SIZE, 65536, 1, 1u << 30, {NULL}},
+	[EMU_PEER_TIMEOUT] = {"peer_timeout", KIND_SIZE, 1000, 1, 3600000, {NULL}},
+	[EMU_PEER_USERS] = {"peer_users", KIND_WORD, 0, 0, 0, {"same", "any"}},
+	[EMU_EXPORT_STOP_REVOKES] =
+		{"export_stop", KIND_WORD, 0, 0, 0, {"not_permitted", "revoke"}},
+	[EMU_PROFILE] = {"profile", KIND_WORD, 0, 0, 0, {"none", "bf2", "bf3"}},
+	[EMU_DIRECTION] = {"direction", KIND_WORD, 0, 0, 0, {"auto", "push", "pull"}},
+	[EMU_LATENCY] = {"latency", KIND_SIZE, 0, 0, UINT64_C(1) << 50, {NULL}},
+	[EMU_BANDWIDTH] = {"bandwidth", KIND_SIZE, 0, 0, UINT64_C(1000000000000000), {NULL}},
+	[EMU_CLOCK] = {"clock", KIND_WORD, 0, 0, 0, {"auto", "manual"}},
+	[EMU_PROGRESS_COST] = {"progress_cost", KIND_SIZE, 50, 0, UINT64_C(1) << 50, {NULL}},
+	[EMU_LATENCY_REAL] = {"latency_real", KIND_SIZE, 0, 0, 3600000000u, {NULL}},
+	[EMU_HOLD] = {"hold", KIND_FLAG, 0, 0, 1, {NULL}},
+	[EMU_ORDER] = {"order", KIND_WORD, 0, 0, 0, {"fifo", "lifo", "random"}},
+	[EMU_SLOT_LAG] = {"slot_lag", KIND_SIZE, 0, 0, UINT32_MAX, {NULL}},
+	[EMU_NOTIFY] = {"notify", KIND_WORD, 0, 0, 0, {"normal", "late", "suppress"}},
 };
 
 _Atomic uint64_t emu_settings[EMU_NUM_SETTINGS];
@@ -127,8 +147,10 @@ set(const char *key, const char *value, char *error, size_t error_size)
 	uint64_t number;
 
 	if (strcmp(key, "version") == 0) {
-		if (emu_version_set(value) == DOCA_SUCCESS) {
-			return DOCA_SUCCESS;
+		doca_error_t result = emu_version_set(value);
+
+		if (result != DOCA_ERROR_INVALID_VALUE) {
+			return result;
 		}
 		goto bad_value;
 	}
@@ -164,6 +186,7 @@ set(const char *key, const char *value, char *error, size_t error_size)
 		if (i == EMU_SEED) {
 			emu_engine_reseed();
 		}
+		emu_sched_configured();
 		return DOCA_SUCCESS;
 	}
 	snprintf(error, error_size, "unknown key '%s'", key);
@@ -249,6 +272,7 @@ settings_default(void)
 	emu_version_set(NULL);
 	emu_devices_default();
 	emu_engine_reseed();
+	emu_sched_configured();
 }
 
 /* ---- first use, and fork ---- */
@@ -257,6 +281,8 @@ static void
 fork_prepare(void)
 {
 	emu_engine_fork_prepare();
+	emu_import_fork_prepare();
+	emu_export_fork_prepare();
 	pthread_mutex_lock(&emu_lock);
 	emu_log_fork_prepare();
 }
@@ -266,6 +292,8 @@ fork_parent(void)
 {
 	emu_log_fork_done();
 	pthread_mutex_unlock(&emu_lock);
+	emu_export_fork_parent();
+	emu_import_fork_parent();
 	emu_engine_fork_parent();
 }
 
@@ -277,8 +305,11 @@ fork_child(void)
 	emu_dev_fork_child();
 	emu_mmap_fork_child();
 	emu_pe_fork_child();
+	emu_export_fork_child();
+	emu_import_fork_child();
+	emu_sched_fork_child();
 	memset(&emu_stats, 0, sizeof(emu_stats));
-	pthread_mutex_init(&emu_lock, NULL);
+	pthread_mutex_unlock(&emu_lock);
 	emu_engine_fork_child();
 }
 
@@ -385,13 +416,19 @@ docaemu_counters(struct docaemu_counters *counters, size_t size)
 	now.violations = atomic_load(&emu_stats.violations);
 	now.ctx_starts = atomic_load(&emu_stats.ctx_starts);
 	now.ctx_faults = atomic_load(&emu_stats.ctx_faults);
+	now.notifications_late = atomic_load(&emu_stats.notifications_late);
+	now.notifications_suppressed = atomic_load(&emu_stats.notifications_suppressed);
+	now.notifications_spurious = atomic_load(&emu_stats.notifications_spurious);
+	now.peer_reads = atomic_load(&emu_stats.peer_reads);
+	now.peer_writes = atomic_load(&emu_stats.peer_writes);
+	now.peer_refused = atomic_load(&emu_stats.peer_refused);
 	memset(counters, 0, size);
 	memcpy(counters, &now, size < sizeof(now) ? size : sizeof(now));
 	return DOCA_SUCCESS;
 }
 
-static void
-read_live(struct docaemu_live *now)
+void
+emu_read_live(struct docaemu_live *now)
 {
 	struct docaemu_counters ignored;
 
@@ -405,6 +442,9 @@ read_live(struct docaemu_live *now)
 	now->tasks = atomic_load(&emu_stats.live_tasks);
 	now->workers = atomic_load(&emu_stats.live_workers);
 	now->pinned_bytes = atomic_load(&emu_stats.pinned_bytes);
+	now->held = atomic_load(&emu_stats.live_held);
+	now->exports = atomic_load(&emu_stats.live_exports);
+	now->imports = atomic_load(&emu_stats.live_imports);
 	emu_pes_collect(&ignored, &now->in_flight);
 }
 
@@ -417,7 +457,7 @@ docaemu_live(struct docaemu_live *live, size_t size)
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	emu_init();
-	read_live(&now);
+	emu_read_live(&now);
 	memset(live, 0, size);
 	memcpy(live, &now, size < sizeof(now) ? size : sizeof(now));
 	return DOCA_SUCCESS;
@@ -429,15 +469,17 @@ docaemu_reset(void)
 	struct docaemu_live live;
 
 	emu_init();
-	read_live(&live);
+	emu_read_live(&live);
 	if (live.devinfo_lists + live.devs + live.mmaps + live.inventories + live.bufs + live.pes +
 		    live.ctxs + live.tasks !=
 	    0) {
 		return DOCA_ERROR_IN_USE;
 	}
 	emu_faults_reset();
+	atomic_store(&emu_special, 0);
 	settings_default();
 	emu_violations_reset();
+	emu_sched_reset();
 	emu_pes_reset_stats();
 	memset(&emu_stats, 0, sizeof(emu_stats));
 	return DOCA_SUCCESS;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_ctx.h: the life cycle of a context. */
 #include "emu.h"
+#include "schedule.h"
 
 #define EMU_USER_BITS 64
 
@@ -60,6 +61,7 @@ emu_ctx_set_state(struct doca_ctx *ctx, enum doca_ctx_states state)
 	enum doca_ctx_states prev = ctx->state;
 
 	ctx->state = state;
+	ctx->watch_free = state == DOCA_CTX_STATE_STOPPING;
 	if (ctx->state_cb != NULL) {
 		ctx->state_cb(ctx->user_data, ctx, prev, state);
 	}
@@ -72,6 +74,7 @@ emu_ctx_break(struct doca_ctx *ctx, doca_error_t culprit)
 	uint64_t status = emu_get(EMU_FLUSH_STATUS);
 	uint32_t none = 0;
 
+	emu_sched_broken(ctx);
 	atomic_compare_exchange_strong(&ctx->broken, &none,
 				       status != 0 ? (uint32_t)status : (uint32_t)culprit);
 	/* Also what waited for a doorbell ends now. */
@@ -89,17 +92,6 @@ emu_ctx_to_idle(struct doca_ctx *ctx)
 	emu_engine_remove(ctx);
 	atomic_store(&ctx->broken, 0);
 	emu_ctx_set_state(ctx, DOCA_CTX_STATE_IDLE);
-}
-
-/* Note the calling thread as the one inside the progress engine; false if it was already. */
-static bool
-enter_pe(struct doca_pe *pe)
-{
-	if (emu_pe_in_callback(pe)) {
-		return false;
-	}
-	atomic_store_explicit(&pe->owner, &emu_self, memory_order_relaxed);
-	return true;
 }
 
 doca_error_t
@@ -122,18 +114,23 @@ doca_ctx_start(struct doca_ctx *ctx)
 	}
 	ctx->engine = (uint8_t)emu_get(EMU_ENGINE);
 	ctx->inline_max = emu_get(EMU_INLINE_MAX);
+	ctx->latency_real = emu_get(EMU_LATENCY_REAL);
+	if (ctx->latency_real != 0 && ctx->engine == EMU_ENGINE_DEFAULT) {
+		ctx->engine = EMU_ENGINE_WORKER;
+	}
 	result = emu_dma_start((struct doca_dma *)ctx);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
+	emu_sched_start(ctx);
 	result = emu_engine_add(ctx);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
 	emu_add(&emu_stats.ctx_starts, 1);
-	if (enter_pe(pe)) {
+	if (emu_pe_enter(pe)) {
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_RUNNING);
-		atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+		emu_pe_leave(pe);
 	} else {
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_RUNNING);
 	}
@@ -162,7 +159,7 @@ doca_ctx_stop(struct doca_ctx *ctx)
 		return DOCA_ERROR_IN_PROGRESS;
 	}
 	emu_ctx_break(ctx, DOCA_ERROR_IO_FAILED);
-	if (!enter_pe(pe)) {
+	if (!emu_pe_enter(pe)) {
 		/* In a callback: becoming idle is left to a step of progress. */
 		emu_ctx_set_state(ctx, DOCA_CTX_STATE_STOPPING);
 		if (ctx->allocated == 0) {
@@ -175,7 +172,7 @@ doca_ctx_stop(struct doca_ctx *ctx)
 		emu_ctx_to_idle(ctx);
 		result = DOCA_SUCCESS;
 	}
-	atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+	emu_pe_leave(pe);
 	return result;
 }
 

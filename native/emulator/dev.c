@@ -42,13 +42,13 @@ device_new(const char *ibdev, const char *pci, const char *iface)
 static void
 devices_drop(void)
 {
-	struct emu_device **link = &past_devices;
+	while (devices != NULL) {
+		struct emu_device *device = devices;
 
-	while (*link != NULL) {
-		link = &(*link)->next;
+		devices = device->next;
+		device->next = past_devices;
+		past_devices = device;
 	}
-	*link = devices;
-	devices = NULL;
 	next_index = 0;
 }
 

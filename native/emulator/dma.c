@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_dma.h: DMA instances, their tasks, and what a task does. */
 #include "emu.h"
+#include "schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,8 @@ doca_dma_destroy(struct doca_dma *dma)
 	atomic_fetch_sub(&dma->ctx.dev->num_users, 1);
 	emu_ring_destroy(&dma->ctx.small);
 	emu_ring_destroy(&dma->ctx.large);
+	free(dma->ctx.heap);
+	free(dma->ctx.lags);
 	if (dma->slab != NULL) {
 		emu_retire(dma->slab, dma->slab_tasks * sizeof(*dma->slab));
 	}
@@ -162,6 +165,8 @@ emu_dma_start(struct doca_dma *dma)
 	struct emu_ring small;
 	struct emu_ring large;
 	struct doca_dma_task_memcpy *slab = NULL;
+	struct doca_task **heap = NULL;
+	uint64_t *lags = NULL;
 
 	if (!device->dma) {
 		return DOCA_ERROR_NOT_SUPPORTED;
@@ -182,9 +187,15 @@ emu_dma_start(struct doca_dma *dma)
 	}
 	if (dma->slab_tasks != dma->num_tasks) {
 		slab = calloc(dma->num_tasks, sizeof(*slab));
-		if (slab == NULL) {
-			goto free_large;
+		heap = calloc(dma->num_tasks, sizeof(struct doca_task *));
+		lags = calloc(dma->num_tasks, sizeof(*lags));
+		if (slab == NULL || heap == NULL || lags == NULL) {
+			goto free_slab;
 		}
+		free(dma->ctx.heap);
+		free(dma->ctx.lags);
+		dma->ctx.heap = heap;
+		dma->ctx.lags = lags;
 		if (dma->slab != NULL) {
 			emu_retire(dma->slab, dma->slab_tasks * sizeof(*slab));
 		}
@@ -192,6 +203,7 @@ emu_dma_start(struct doca_dma *dma)
 		dma->slab_tasks = dma->num_tasks;
 		dma->slab_used = 0;
 		dma->free_list = NULL;
+		dma->parked = NULL;
 	}
 	if (ring_size != dma->ring_size) {
 		emu_ring_destroy(&dma->ctx.small);
@@ -206,7 +218,10 @@ emu_dma_start(struct doca_dma *dma)
 	dma->max_list_len = emu_device_max_list_len(device);
 	return DOCA_SUCCESS;
 
-free_large:
+free_slab:
+	free(slab);
+	free(heap);
+	free(lags);
 	if (ring_size != dma->ring_size) {
 		emu_ring_destroy(&large);
 	}
@@ -269,6 +284,9 @@ doca_dma_task_memcpy_alloc_init(struct doca_dma *dma, const struct doca_buf *src
 	} else if (dma->slab_used < dma->slab_tasks) {
 		new_task = &dma->slab[dma->slab_used++];
 		new_task->base.ctx = &dma->ctx;
+	} else if (emu_sched_reap(&dma->ctx)) {
+		new_task = (struct doca_dma_task_memcpy *)dma->free_list;
+		dma->free_list = new_task->base.next;
 	} else {
 		emu_add(&emu_stats.no_memory, 1);
 		return DOCA_ERROR_NO_MEMORY;
@@ -361,8 +379,11 @@ check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *sr
 	      const struct doca_buf *dst)
 {
 	const uint8_t *to = dst->data + dst->data_len;
-	size_t room = task->lists ? emu_buf_room(dst) : task->len;
+	size_t room = (task->special & EMU_TASK_LISTS) != 0 ? emu_buf_room(dst) : task->len;
 
+	if (doca_unlikely((src->mmap->import != NULL) != (dst->mmap->import != NULL))) {
+		return; /* addresses of two processes */
+	}
 	if (src->data < to + room && to < src->data + src->data_len) {
 		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
 			      "source and destination overlap");
@@ -402,7 +423,7 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		permitted = permitted && dst->mmap->writable &&
 			    emu_mmap_has_dev(dst->mmap, ctx->dev);
 	}
-	task->lists = task->src->next != NULL || task->dst->next != NULL;
+	task->special = task->src->next != NULL || task->dst->next != NULL ? EMU_TASK_LISTS : 0;
 	task->len = length;
 	task->from = task->src->data;
 	task->to = task->dst->data + task->dst->data_len;
@@ -414,7 +435,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		planned = DOCA_ERROR_IO_FAILED;
 		refused = emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE
 							   : DOCA_SUCCESS;
-	} else if (too_large(dma, task->src, task->dst) || length > room) {
+	} else if (too_large(dma, task->src, task->dst) || length > room ||
+		   (task->dst->next != NULL && emu_get(EMU_DST_LIST_FAILS) != 0)) {
 		planned = DOCA_ERROR_IO_FAILED;
 	}
 	if (planned != DOCA_SUCCESS && validate) {
@@ -439,16 +461,34 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	return DOCA_SUCCESS;
 }
 
-/* Let a fault decide how the task ends, if one hits. */
-static void
-plan_fault(struct doca_dma_task_memcpy *task)
+/* What is not in the bufs: imported maps, and a fault that decides how the task ends. */
+EMU_COLD static void
+plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 {
 	struct emu_completion_fault fault;
 
-	if (emu_fault_completion(task->src->data, &fault)) {
+	if ((special & EMU_SPECIAL_IMPORTS) != 0 && task->held) {
+		for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+			task->special |= src->mmap->import != NULL ? EMU_TASK_REMOTE : 0;
+		}
+		task->special |= (task->special & EMU_TASK_REMOTE) != 0 ? EMU_TASK_PULL : 0;
+		for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
+			if (dst->mmap->import != NULL) {
+				task->special |= EMU_TASK_REMOTE;
+				task->special &= (uint8_t)~EMU_TASK_PULL;
+			}
+		}
+	}
+	if ((special & EMU_SPECIAL_SCHED) != 0) {
+		emu_sched_begin(task->base.ctx);
+	}
+	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(task->from, &fault)) {
 		task->base.fatal = fault.fatal;
-		if (fault.corrupt) {
-			task->corrupt = 1;
+		if (fault.hold) {
+			task->special |= EMU_TASK_HOLD;
+			emu_sched_begin(task->base.ctx);
+		} else if (fault.corrupt) {
+			task->special |= EMU_TASK_CORRUPT;
 		} else {
 			task->planned = fault.status;
 		}
@@ -470,13 +510,13 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	struct doca_buf *dst = task->dst;
 	struct doca_ctx *ctx = task->base.ctx;
 	uint64_t max = ((struct doca_dma *)ctx)->max_buf_size;
+	uint32_t special;
 
 	task->base.fatal = 1;
 	task->base.flushed = 0;
 	task->base.finished = 0;
 	task->planned = DOCA_SUCCESS;
-	task->lists = 0;
-	task->corrupt = 0;
+	task->special = 0;
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
 			src->next == NULL && dst->next == NULL && src->data_len - 1 < max &&
 			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
@@ -500,99 +540,14 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 			return result;
 		}
 	}
-	if (doca_unlikely((atomic_load_explicit(&emu_flags, memory_order_relaxed) &
-			   EMU_FLAG_FAULTS) != 0)) {
-		plan_fault(task);
+	special = atomic_load_explicit(&emu_special, memory_order_relaxed);
+	if (doca_unlikely(special != 0)) {
+		plan_special(task, special);
 	}
 	emu_trace_copy(task->from, task->to, task->len);
+	task->summed = false;
+	if (doca_unlikely(emu_get(EMU_CHECKSUM) != 0) && (task->special & EMU_TASK_REMOTE) == 0) {
+		emu_sum_submitted(task);
+	}
 	return DOCA_SUCCESS;
-}
-
-static void
-execute_lists(struct doca_dma_task_memcpy *task)
-{
-	const struct doca_buf *src = task->src;
-	const struct doca_buf *dst = task->dst;
-	size_t src_done = 0;
-	size_t dst_done = 0;
-	size_t left = task->len;
-
-	while (left != 0) {
-		size_t from = src->data_len - src_done;
-		size_t room = emu_buf_room(dst) - dst_done;
-		size_t part = from < room ? from : room;
-
-		if (part == 0) {
-			if (from == 0) {
-				src = src->next;
-				src_done = 0;
-			} else {
-				dst = dst->next;
-				dst_done = 0;
-			}
-			continue;
-		}
-		emu_copy(dst->data + dst->data_len + dst_done, src->data + src_done, part);
-		src_done += part;
-		dst_done += part;
-		left -= part;
-	}
-}
-
-/* Move the bytes of a claimed task, or fail it as planned. Any thread. */
-void
-emu_dma_execute(struct doca_dma_task_memcpy *task)
-{
-	task->base.result = task->planned;
-	if (doca_unlikely(task->planned != DOCA_SUCCESS)) {
-		return;
-	}
-	if (doca_likely(!task->lists)) {
-		emu_copy(task->to, task->from, task->len);
-	} else {
-		execute_lists(task);
-	}
-	if (doca_unlikely(task->corrupt)) {
-		const struct doca_buf *dst = task->dst;
-
-		while (emu_buf_room(dst) == 0) {
-			dst = dst->next;
-		}
-		dst->data[dst->data_len] ^= 0xff;
-	}
-}
-
-/* Let go of the bufs of a task that ends; those dropped in the meantime are freed. */
-void
-emu_dma_unhold(struct doca_dma_task_memcpy *task)
-{
-	struct doca_buf *src = (struct doca_buf *)(uintptr_t)task->src;
-	struct doca_buf *dst = task->dst;
-
-	if (!task->held) {
-		return;
-	}
-	task->held = 0;
-	if (--src->in_flight == 0 && doca_unlikely(src->dropped)) {
-		emu_buf_release(src);
-	}
-	if (--dst->in_flight == 0 && doca_unlikely(dst->dropped)) {
-		emu_buf_release(dst);
-	}
-}
-
-/* Extend the data of the destination by what was copied. */
-void
-emu_dma_land(struct doca_dma_task_memcpy *task)
-{
-	size_t left = task->len;
-
-	for (struct doca_buf *dst = task->dst; left != 0 && dst != NULL; dst = dst->next) {
-		size_t room = emu_buf_room(dst);
-		size_t part = left < room ? left : room;
-
-		dst->data_len += part;
-		left -= part;
-	}
-	emu_dma_unhold(task);
 }

@@ -31,6 +31,9 @@
 #include <doca_version.h>
 #include <docaemu.h>
 
+/* Keeps what is rarely needed out of the short paths, and their compiled form short. */
+#define EMU_COLD __attribute__((cold, noinline))
+
 /* ---- settings (control.c) ---- */
 
 enum emu_setting {
@@ -41,11 +44,14 @@ enum emu_setting {
 	EMU_EDGE_STRICT,
 	EMU_STRICT,
 	EMU_STRICT_CLIENT,
+	EMU_STRICT_EXIT,
+	EMU_CHECKSUM,
 	EMU_FLUSH_STATUS, /* 0: the culprit's */
 	EMU_MAP_LIFETIME_BUFS,
 	EMU_OVERSIZE_AT_ALLOC,
 	EMU_ZERO_AT_SUBMIT,
 	EMU_PERMISSION_AT_SUBMIT,
+	EMU_DST_LIST_FAILS,
 	EMU_STOP_IDLE_BAD_STATE,
 	EMU_MEMLOCK,
 	EMU_MEMLOCK_STATUS,
@@ -53,6 +59,20 @@ enum emu_setting {
 	EMU_MAX_BUF_SIZE,
 	EMU_MAX_BUF_LIST_LEN,
 	EMU_MAX_NUM_TASKS,
+	EMU_PEER_TIMEOUT, /* milliseconds */
+	EMU_PEER_USERS,	  /* 1: any */
+	EMU_EXPORT_STOP_REVOKES,
+	EMU_PROFILE,
+	EMU_DIRECTION,
+	EMU_LATENCY,   /* nanoseconds of virtual time */
+	EMU_BANDWIDTH, /* bytes per second of virtual time */
+	EMU_CLOCK,
+	EMU_PROGRESS_COST, /* nanoseconds of virtual time */
+	EMU_LATENCY_REAL,  /* microseconds */
+	EMU_HOLD,
+	EMU_ORDER,
+	EMU_SLOT_LAG,
+	EMU_NOTIFY,
 	EMU_NUM_SETTINGS,
 };
 
@@ -79,6 +99,12 @@ extern _Atomic uint32_t emu_flags;
 doca_error_t emu_enter_slow(const char *op);
 void emu_init(void);
 
+/* What a submit must look at beyond the bufs; 0 while it is only those. */
+#define EMU_SPECIAL_FAULTS 1u  /* faults are set */
+#define EMU_SPECIAL_IMPORTS 2u /* a map was imported once */
+#define EMU_SPECIAL_SCHED 4u   /* completions are scheduled: schedule.h */
+extern _Atomic uint32_t emu_special;
+
 /* Fail the calling function if a fault is set for it; `op` is its name without "doca_". */
 #define EMU_ENTER(op) \
 	do { \
@@ -93,8 +119,13 @@ void emu_init(void);
 struct emu_completion_fault {
 	doca_error_t status; /* SUCCESS with corrupt */
 	bool corrupt;
+	bool hold;
 	bool fatal;
 };
+
+enum emu_notify { EMU_NOTIFY_NORMAL, EMU_NOTIFY_LATE, EMU_NOTIFY_SUPPRESS, EMU_NOTIFY_SPURIOUS };
+
+enum emu_notify emu_fault_notification(bool arm);
 
 bool emu_fault_completion(const void *src, struct emu_completion_fault *fault);
 doca_error_t emu_fault_add(char *words, char *error, size_t error_size);
@@ -130,6 +161,7 @@ doca_error_t emu_bad_object(const char *func, const void *object, uint32_t magic
 void emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void emu_violations_reset(void);
+void emu_read_live(struct docaemu_live *now);
 void emu_retire(void *object, size_t size);
 void emu_log(uint32_t level, const char *func, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -191,6 +223,15 @@ struct emu_global_stats {
 	_Atomic uint64_t live_tasks;
 	_Atomic uint64_t live_workers;
 	_Atomic uint64_t pinned_bytes;
+	_Atomic uint64_t live_exports;
+	_Atomic uint64_t live_imports;
+	_Atomic uint64_t live_held;
+	_Atomic uint64_t notifications_late;
+	_Atomic uint64_t notifications_suppressed;
+	_Atomic uint64_t notifications_spurious;
+	_Atomic uint64_t peer_reads;
+	_Atomic uint64_t peer_writes;
+	_Atomic uint64_t peer_refused;
 };
 
 extern struct emu_global_stats emu_stats;
@@ -214,6 +255,15 @@ emu_sub(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_sub_explicit(counter, n, memory_order_relaxed);
 }
 
+/*
+ * With checksum=1, sums of a task's bytes: taken at its submission, compared when it begins, taken
+ * anew when it is done, compared when it is reported.
+ */
+void emu_sum_submitted(struct doca_dma_task_memcpy *task);
+void emu_sum_begins(struct doca_dma_task_memcpy *task);
+void emu_sum_done(struct doca_dma_task_memcpy *task);
+void emu_sum_reported(struct doca_dma_task_memcpy *task);
+
 void emu_trace_copy(const void *src, const void *dst, size_t length);
 
 /* ---- devices (dev.c) ---- */
@@ -232,6 +282,7 @@ struct emu_device {
 	uint64_t max_num_tasks;	   /* likewise */
 	uint16_t index;
 	struct doca_dev *open; /* emu_lock */
+	uint64_t busy_until;   /* virtual picoseconds; the engine's lock */
 };
 
 struct doca_devinfo {
@@ -286,6 +337,9 @@ struct doca_mmap {
 	union doca_data user_data;
 	_Atomic uint32_t num_bufs;
 	_Atomic uint64_t users; /* bits of the contexts that used it */
+	uint64_t generation;	/* how often its exports ended */
+	struct emu_export *exports;
+	struct emu_import *import; /* of a map created from an export */
 };
 
 bool emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev);
@@ -368,7 +422,19 @@ struct doca_task {
 	uint64_t seq;		 /* manual engine: order of submission */
 	struct doca_task *next;	 /* free, done or ready list */
 	struct doca_task *order; /* ordered completions: the one submitted next */
+	/* scheduled contexts; the engine's lock */
+	uint8_t sched; /* enum emu_sched_place */
+	uint8_t executed;
+	uint8_t held;
+	uint64_t due; /* virtual picoseconds; 0: at once */
+	uint64_t key; /* order among those due together */
+	struct doca_task *held_next;
+	struct doca_task *held_prev;
+	uint64_t lag_until; /* progress calls; the PE's thread */
+	uint64_t real_due;  /* latency_real: when it may be finished */
 };
+
+enum emu_sched_place { EMU_SCHED_NONE, EMU_SCHED_HEAP, EMU_SCHED_HELD };
 
 struct doca_dma_task_memcpy {
 	struct doca_task base;
@@ -379,10 +445,18 @@ struct doca_dma_task_memcpy {
 	uint8_t *to;
 	size_t len;
 	doca_error_t planned; /* how the execution will end */
-	uint8_t lists;	      /* src or dst is a list */
-	uint8_t corrupt;
-	uint8_t held; /* in_flight of the bufs was raised */
+	uint8_t special;      /* EMU_TASK_ flags; 0: one memcpy does it */
+	uint8_t held;	      /* in_flight of the bufs was raised */
+	bool summed;	      /* checksum=1, see strict.c */
+	uint64_t src_sum;     /* with summed */
+	uint64_t dst_sum;     /* likewise */
 };
+
+#define EMU_TASK_LISTS 1u   /* src or dst is a list */
+#define EMU_TASK_CORRUPT 2u /* flip a byte of the destination */
+#define EMU_TASK_REMOTE 4u  /* src or dst is imported */
+#define EMU_TASK_PULL 8u    /* only src is */
+#define EMU_TASK_HOLD 16u   /* withhold the completion */
 
 /* Claimed from the front by compare-and-swap, filled at the back by the PE's thread. */
 struct emu_ring {
@@ -413,17 +487,24 @@ struct doca_ctx {
 	enum doca_ctx_states state;
 	uint8_t engine;	    /* enum emu_engine_mode, as of the start */
 	uint8_t ordered;    /* setting of the user */
+	uint8_t reporting;  /* enum emu_report */
+	uint8_t watch_free; /* a freed task may need more than a place in the pool */
 	uint8_t serve_idle; /* SELECTIVE: it was about to become idle when the PE was armed */
 	uint32_t in_flight;
 	uint32_t allocated;
 	uint32_t queue_depth;
 	uint64_t inline_max;
+	uint64_t latency_real; /* microseconds */
 	union doca_data user_data;
 	doca_ctx_state_changed_callback_t state_cb;
 	struct doca_task *ready_first; /* finished, to be reported */
 	struct doca_task *ready_last;
 	struct doca_task *order_first; /* ordered completions: in flight */
 	struct doca_task *order_last;
+	uint64_t *lags; /* when the queue slots of reported tasks can be used again: a ring */
+	uint32_t lag_first;
+	uint32_t lag_num;
+	uint64_t last_due;
 	uint64_t user_bit; /* in doca_mmap.users */
 	struct doca_dev *dev;
 	struct emu_ring small; /* may run in doca_pe_progress */
@@ -434,11 +515,16 @@ struct doca_ctx {
 	_Atomic uint32_t handed;	  /* small tasks before this one are the workers', too */
 	/* the engine's lock */
 	struct doca_ctx *engine_next;
+	struct doca_task **heap; /* scheduled: in flight, the one due first on top */
+	uint32_t heap_num;
+	_Atomic uint64_t break_time; /* when it broke, virtual picoseconds */
 	bool listed;
 	uint32_t seen; /* tails at the last tick, and at the one before */
 	uint32_t aged;
 	uint32_t seen_large;
 };
+
+enum emu_report { EMU_REPORT_ASAP, EMU_REPORT_ORDERED, EMU_REPORT_SCHEDULED };
 
 struct doca_dma {
 	struct doca_ctx ctx;
@@ -450,6 +536,7 @@ struct doca_dma {
 	uint32_t slab_used;
 	struct doca_dma_task_memcpy *slab;
 	struct doca_task *free_list;
+	struct doca_task *parked; /* freed, their slots not usable yet; earliest first */
 	uint64_t max_buf_size;
 	uint64_t max_list_len;
 };
@@ -483,9 +570,11 @@ struct doca_pe {
 	enum doca_pe_event_mode event_mode;
 	int fd;
 	_Atomic(const void *) owner; /* the thread inside, see emu_pe_enter */
+	uint64_t charged;	     /* the progress call that moved the virtual clock last */
 	/* any thread */
 	_Atomic uint32_t arm;
 	_Atomic uint32_t readable; /* fd was written since it was last emptied */
+	_Atomic uint32_t late;	   /* a notification is being kept back */
 	/* emu_lock */
 	struct doca_pe *next;
 	struct doca_pe *prev;
@@ -495,6 +584,7 @@ struct doca_pe {
 extern _Thread_local char emu_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 void emu_pe_signal(struct doca_pe *pe);
+void emu_pe_signal_late(struct doca_pe *pe);
 bool emu_ctx_step(struct doca_ctx *ctx);
 bool emu_pe_foreign_thread(struct doca_pe *pe, const char *func);
 void emu_pes_spurious(void);
@@ -509,6 +599,22 @@ emu_pe_is_foreign(struct doca_pe *pe, const char *func)
 
 	return doca_unlikely(owner != NULL && owner != &emu_self) &&
 	       emu_pe_foreign_thread(pe, func);
+}
+
+/* Be the one thread inside a progress engine; false if one is, the calling one included. */
+static inline bool
+emu_pe_enter(struct doca_pe *pe)
+{
+	const void *none = NULL;
+
+	return atomic_compare_exchange_strong_explicit(&pe->owner, &none, &emu_self,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static inline void
+emu_pe_leave(struct doca_pe *pe)
+{
+	atomic_store_explicit(&pe->owner, NULL, memory_order_release);
 }
 
 /* Whether the calling thread is inside doca_pe_progress, in a callback. */
@@ -542,6 +648,7 @@ void emu_engine_remove(struct doca_ctx *ctx);
 void emu_engine_barrier(void);
 void emu_engine_doorbell(struct doca_ctx *ctx, bool large);
 void emu_engine_handoff(struct doca_pe *pe);
+void emu_engine_late(void);
 struct doca_task *emu_engine_claim_flush(struct doca_ctx *ctx);
 doca_error_t emu_engine_step(size_t n, int order, size_t *stepped);
 doca_error_t emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal);

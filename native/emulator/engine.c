@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine: the workers, which execute what the progress call does not, and the manual steps.
+ * The engine: the workers, which execute what the progress call does not.
  *
  * A worker is in one of three states, kept in the word it sleeps on:
  *
@@ -16,7 +16,8 @@
  * old, or until the progress engine is armed.
  */
 #define _GNU_SOURCE
-#include "emu.h"
+#include "engine.h"
+#include "schedule.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -52,13 +53,16 @@ static struct {
 	_Atomic uint32_t num_started;
 	_Atomic uint32_t quit;
 	uint64_t last_tick;
-	uint64_t random;
+	struct doca_task *delayed_first; /* executed, to be finished later; earliest first */
+	struct doca_task *delayed_last;
 	struct emu_worker workers[EMU_NUM_WORKERS];
 } engine = {
 	.life = PTHREAD_MUTEX_INITIALIZER,
 	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.random = 1,
 };
+
+/* What emu_engine_lock() locks, to wait with. */
+pthread_mutex_t *const emu_engine_mutex = &engine.lock;
 
 /* ---- sleeping and waking ---- */
 
@@ -146,7 +150,7 @@ claim_locked(void)
 		}
 		if (task != NULL) {
 			/* Decided at the claim: what was claimed before a culprit is executed. */
-			task->flushed = atomic_load(&ctx->broken) != 0;
+			task->flushed = atomic_load(&ctx->broken) != 0 && emu_sched_flushes(task);
 			return task;
 		}
 	}
@@ -162,7 +166,8 @@ active_locked(void)
 			continue;
 		}
 		if (emu_ring_tail(&ctx->small) != ctx->seen ||
-		    emu_ring_tail(&ctx->large) != ctx->seen_large || emu_ring_waiting(&ctx->small) != 0) {
+		    emu_ring_tail(&ctx->large) != ctx->seen_large ||
+		    emu_ring_waiting(&ctx->small) != 0 || atomic_load(&ctx->pe->late) != 0) {
 			return true;
 		}
 	}
@@ -189,8 +194,9 @@ tick_locked(void)
 	}
 }
 
-static void
-execute(struct doca_task *task)
+/* Execute or flush a claimed task. */
+void
+emu_engine_execute(struct doca_task *task)
 {
 	if (task->flushed) {
 		task->result = (doca_error_t)atomic_load(&task->ctx->broken);
@@ -203,8 +209,8 @@ execute(struct doca_task *task)
  * Put an executed task on the done list and tell the progress engine; the lock is held, so that
  * a context, once unlinked, is not touched any more.
  */
-static void
-finish_locked(struct doca_task *task)
+void
+emu_engine_finish(struct doca_task *task)
 {
 	struct doca_ctx *ctx = task->ctx;
 	doca_error_t result = task->result;
@@ -215,20 +221,87 @@ finish_locked(struct doca_task *task)
 		task->next = first;
 	} while (!atomic_compare_exchange_weak(&ctx->done, &first, task));
 	/* After the culprit is on the list: what is flushed because of it comes behind it. */
-	if (culprit) {
+	if (culprit && ctx->reporting != EMU_REPORT_SCHEDULED) {
 		uint64_t status = emu_get(EMU_FLUSH_STATUS);
 		uint32_t none = 0;
 
 		atomic_compare_exchange_strong(&ctx->broken, &none,
 					       status != 0 ? (uint32_t)status : (uint32_t)result);
 	}
-	emu_pe_signal(ctx->pe);
+	if (ctx->reporting != EMU_REPORT_SCHEDULED || emu_sched_tells(task)) {
+		emu_pe_signal(ctx->pe);
+	}
+}
+
+/* ---- what is kept back for a while of real time; the lock is held ---- */
+
+static uint64_t
+real_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Finish an executed task once its latency is over, counted from its execution. */
+static void
+finish_later(struct doca_task *task, uint64_t latency_us)
+{
+	task->real_due = real_ns() + latency_us * 1000u;
+	task->next = NULL;
+	if (engine.delayed_last != NULL) {
+		engine.delayed_last->next = task;
+	} else {
+		engine.delayed_first = task;
+	}
+	engine.delayed_last = task;
+}
+
+/* Finish what has waited long enough; how long the next one still has, UINT64_MAX if there is none. */
+static uint64_t
+finish_delayed(void)
+{
+	uint64_t now;
+
+	if (doca_likely(engine.delayed_first == NULL)) {
+		return UINT64_MAX;
+	}
+	now = real_ns();
+	while (engine.delayed_first != NULL) {
+		struct doca_task *task = engine.delayed_first;
+
+		if (task->real_due > now) {
+			return task->real_due - now;
+		}
+		engine.delayed_first = task->next;
+		if (task->next == NULL) {
+			engine.delayed_last = NULL;
+		}
+		emu_engine_finish(task);
+	}
+	return UINT64_MAX;
+}
+
+/* Send the notifications that were kept back. */
+void
+emu_engine_deliver_late(void)
+{
+	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		emu_pe_signal_late(ctx->pe);
+	}
+}
+
+/* See to it that a notification that was kept back is sent after a tick. */
+void
+emu_engine_late(void)
+{
+	wake_one();
 }
 
 static void *
 worker_main(void *arg)
 {
-	static const struct timespec tick = {.tv_nsec = EMU_TICK_NS};
 	struct emu_worker *self = arg;
 	struct emu_worker *other = &engine.workers[1 - self->index];
 	uint32_t sleep = EMU_TICKING;
@@ -239,8 +312,11 @@ worker_main(void *arg)
 	pthread_mutex_lock(&engine.lock);
 	for (;;) {
 		struct doca_task *task;
+		struct timespec timeout;
+		uint64_t wait;
 
 		atomic_store(&self->sleep, sleep);
+		wait = finish_delayed();
 		task = claim_locked();
 		if (task != NULL) {
 			atomic_store(&self->sleep, EMU_AWAKE);
@@ -249,10 +325,14 @@ worker_main(void *arg)
 			    atomic_load(&other->sleep) == EMU_ASLEEP) {
 				worker_wake(other);
 			}
-			execute(task);
+			emu_engine_execute(task);
 			emu_add(&emu_stats.tasks_worker, 1);
 			pthread_mutex_lock(&engine.lock);
-			finish_locked(task);
+			if (doca_unlikely(task->ctx->latency_real != 0)) {
+				finish_later(task, task->ctx->latency_real);
+			} else {
+				emu_engine_finish(task);
+			}
 			sleep = EMU_TICKING;
 			continue;
 		}
@@ -266,13 +346,19 @@ worker_main(void *arg)
 		pthread_mutex_unlock(&engine.lock);
 		emu_add(&emu_stats.worker_sleeps, 1);
 		errno = 0;
-		futex(&self->sleep, FUTEX_WAIT, sleep, sleep == EMU_TICKING ? &tick : NULL);
+		if (sleep == EMU_TICKING && wait > EMU_TICK_NS) {
+			wait = EMU_TICK_NS;
+		}
+		timeout.tv_sec = (time_t)(wait / 1000000000u);
+		timeout.tv_nsec = (long)(wait % 1000000000u);
+		futex(&self->sleep, FUTEX_WAIT, sleep, wait != UINT64_MAX ? &timeout : NULL);
 		pthread_mutex_lock(&engine.lock);
 		if (sleep == EMU_TICKING && atomic_load(&self->sleep) == EMU_TICKING) {
 			/* A whole tick without being woken. */
 			bool active = active_locked();
 
 			tick_locked();
+			emu_engine_deliver_late();
 			sleep = active ? EMU_TICKING : EMU_ASLEEP;
 		} else {
 			sleep = EMU_TICKING;
@@ -383,6 +469,25 @@ emu_engine_remove(struct doca_ctx *ctx)
 	pthread_mutex_unlock(&engine.life);
 }
 
+void
+emu_engine_lock(void)
+{
+	pthread_mutex_lock(&engine.lock);
+}
+
+void
+emu_engine_unlock(void)
+{
+	pthread_mutex_unlock(&engine.lock);
+}
+
+/* The started contexts; the lock is held. */
+struct doca_ctx *
+emu_engine_ctxs(void)
+{
+	return engine.ctxs;
+}
+
 /* Wait until no worker is telling a progress engine about a task. */
 void
 emu_engine_barrier(void)
@@ -455,155 +560,6 @@ emu_engine_claim_flush(struct doca_ctx *ctx)
 	return task;
 }
 
-/* ---- manual engine ---- */
-
-static uint64_t
-next_random(void)
-{
-	uint64_t x = engine.random;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	engine.random = x;
-	return x;
-}
-
-/* Restart the random orders from the setting. */
-void
-emu_engine_reseed(void)
-{
-	pthread_mutex_lock(&engine.lock);
-	engine.random = emu_get(EMU_SEED) * 0x9e3779b97f4a7c15u + 1;
-	if (engine.random == 0) {
-		engine.random = 1;
-	}
-	pthread_mutex_unlock(&engine.lock);
-}
-
-/* Claim one task in the order asked for; the lock is held. */
-static struct doca_task *
-claim_manual_locked(int order)
-{
-	struct doca_ctx *best = NULL;
-	uint32_t best_index = 0;
-	uint64_t best_seq = 0;
-	uint64_t total = 0;
-	uint64_t pick = 0;
-	struct doca_ctx *ctx;
-
-	for (ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
-		total += ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
-	}
-	if (total == 0) {
-		return NULL;
-	}
-	if (order == DOCAEMU_ORDER_RANDOM) {
-		pick = next_random() % total;
-	}
-	for (ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
-		uint32_t waiting;
-		uint32_t index;
-		uint32_t head;
-		uint64_t seq;
-
-		waiting = ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
-		if (waiting == 0) {
-			continue;
-		}
-		if (order == DOCAEMU_ORDER_RANDOM) {
-			if (pick < waiting) {
-				best = ctx;
-				best_index = (uint32_t)pick;
-				break;
-			}
-			pick -= waiting;
-			continue;
-		}
-		index = order == DOCAEMU_ORDER_LIFO ? waiting - 1 : 0;
-		head = atomic_load(&ctx->large.head);
-		seq = atomic_load(&ctx->large.slots[(head + index) & ctx->large.mask])->seq;
-		if (best == NULL ||
-		    (order == DOCAEMU_ORDER_LIFO ? seq > best_seq : seq < best_seq)) {
-			best = ctx;
-			best_index = index;
-			best_seq = seq;
-		}
-	}
-	return best != NULL ? emu_ring_take(&best->large, best_index) : NULL;
-}
-
-/* Execute a task that was taken out of its ring; the lock is held. */
-static void
-run_manual_locked(struct doca_task *task)
-{
-	task->flushed = atomic_load(&task->ctx->broken) != 0;
-	execute(task);
-	finish_locked(task);
-	emu_add(&emu_stats.tasks_step, 1);
-}
-
-/* Execute up to n tasks of contexts started in manual mode. */
-doca_error_t
-emu_engine_step(size_t n, int order, size_t *stepped)
-{
-	size_t done = 0;
-
-	if (order < DOCAEMU_ORDER_FIFO || order > DOCAEMU_ORDER_RANDOM) {
-		return DOCA_ERROR_INVALID_VALUE;
-	}
-	pthread_mutex_lock(&engine.lock);
-	while (done < n) {
-		struct doca_task *task = claim_manual_locked(order);
-
-		if (task == NULL) {
-			break;
-		}
-		run_manual_locked(task);
-		done++;
-	}
-	pthread_mutex_unlock(&engine.lock);
-	if (stepped != NULL) {
-		*stepped = done;
-	}
-	return DOCA_SUCCESS;
-}
-
-/* End the waiting task that writes to an address, with a status instead of its own if that is not SUCCESS. */
-doca_error_t
-emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal)
-{
-	doca_error_t result = DOCA_ERROR_NOT_FOUND;
-
-	pthread_mutex_lock(&engine.lock);
-	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
-		uint32_t waiting =
-			ctx->engine == EMU_ENGINE_MANUAL ? emu_ring_waiting(&ctx->large) : 0;
-		uint32_t head = atomic_load(&ctx->large.head);
-
-		for (uint32_t i = 0; i < waiting; i++) {
-			struct doca_task *task =
-				atomic_load(&ctx->large.slots[(head + i) & ctx->large.mask]);
-			struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
-
-			if ((uint64_t)(uintptr_t)copy->to != dst) {
-				continue;
-			}
-			task = emu_ring_take(&ctx->large, i);
-			if (status != DOCA_SUCCESS) {
-				copy->planned = status;
-				task->fatal = fatal;
-			}
-			run_manual_locked(task);
-			result = DOCA_SUCCESS;
-			goto unlock;
-		}
-	}
-unlock:
-	pthread_mutex_unlock(&engine.lock);
-	return result;
-}
-
 /* ---- fork ---- */
 
 void
@@ -628,10 +584,11 @@ emu_engine_fork_child(void)
 		ctx->listed = false;
 	}
 	engine.ctxs = NULL;
+	engine.delayed_first = NULL;
+	engine.delayed_last = NULL;
 	engine.num_served = 0;
 	atomic_store(&engine.num_workers, 0);
 	atomic_store(&engine.num_started, 0);
 	atomic_store(&engine.quit, 0);
-	pthread_mutex_init(&engine.lock, NULL);
-	pthread_mutex_init(&engine.life, NULL);
+	emu_engine_fork_parent();
 }

@@ -12,7 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum fault_kind { FAULT_FAIL, FAULT_CORRUPT };
+enum fault_kind {
+	FAULT_FAIL,
+	FAULT_CORRUPT,
+	FAULT_HOLD,
+	FAULT_LATE,
+	FAULT_SUPPRESS,
+	FAULT_SPURIOUS,
+};
 
 struct fault {
 	struct fault *next;
@@ -31,6 +38,7 @@ struct fault {
 static struct fault *faults; /* emu_lock */
 
 _Atomic uint32_t emu_flags = EMU_FLAG_UNINITIALISED;
+_Atomic uint32_t emu_special;
 
 /* Whether a fault hits this call, counting the call; emu_lock is held. */
 static bool
@@ -53,16 +61,23 @@ hits(struct fault *fault)
 	return true;
 }
 
-/* Find the fault that hits a call of op, for a completion that of a task that reads from src. */
+/* Whether an arm can be hit by a fault, of those that concern notifications. */
 static bool
-find(const char *op, uint64_t src, struct fault *hit)
+concerns(const struct fault *fault, bool arm)
+{
+	return (fault->kind == FAULT_SPURIOUS) == arm;
+}
+
+/* Find the fault that hits a call of op, or an arm; for a completion that of a task that reads from src. */
+static bool
+find(const char *op, bool arm, uint64_t src, struct fault *hit)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&emu_lock);
 	for (struct fault *fault = faults; fault != NULL && !found; fault = fault->next) {
-		if (strcmp(fault->op, op) == 0 && (fault->src == 0 || fault->src == src) &&
-		    hits(fault)) {
+		if (strcmp(fault->op, op) == 0 && concerns(fault, arm) &&
+		    (fault->src == 0 || fault->src == src) && hits(fault)) {
 			*hit = *fault;
 			found = true;
 		}
@@ -78,7 +93,7 @@ emu_enter_slow(const char *op)
 	struct fault hit;
 
 	emu_init();
-	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, 0, &hit)) {
+	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, false, 0, &hit)) {
 		return DOCA_SUCCESS;
 	}
 	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to fail: %s", doca_error_get_name(hit.status));
@@ -91,13 +106,126 @@ emu_fault_completion(const void *src, struct emu_completion_fault *fault)
 {
 	struct fault hit;
 
-	if (!find("completion", (uint64_t)(uintptr_t)src, &hit)) {
+	if (!find("completion", false, (uint64_t)(uintptr_t)src, &hit)) {
 		return false;
 	}
 	fault->status = hit.status;
 	fault->corrupt = hit.kind == FAULT_CORRUPT;
+	fault->hold = hit.kind == FAULT_HOLD;
 	fault->fatal = hit.fatal;
 	return true;
+}
+
+/*
+ * What becomes of a notification that is due.
+ *
+ * @param[in] arm whether this is an arm, which may be answered for no reason
+ */
+enum emu_notify
+emu_fault_notification(bool arm)
+{
+	enum emu_notify notify = arm ? EMU_NOTIFY_NORMAL : (enum emu_notify)emu_get(EMU_NOTIFY);
+	struct fault hit;
+
+	if ((atomic_load(&emu_special) & EMU_SPECIAL_FAULTS) != 0 &&
+	    find("notification", arm, 0, &hit)) {
+		notify = hit.kind == FAULT_LATE	      ? EMU_NOTIFY_LATE
+			 : hit.kind == FAULT_SUPPRESS ? EMU_NOTIFY_SUPPRESS
+						      : EMU_NOTIFY_SPURIOUS;
+	}
+	switch (notify) {
+	case EMU_NOTIFY_LATE:
+		emu_add(&emu_stats.notifications_late, 1);
+		break;
+	case EMU_NOTIFY_SUPPRESS:
+		emu_add(&emu_stats.notifications_suppressed, 1);
+		break;
+	case EMU_NOTIFY_SPURIOUS:
+		emu_add(&emu_stats.notifications_spurious, 1);
+		break;
+	default:
+		break;
+	}
+	return notify;
+}
+
+/* Calls that give no code: a fault of theirs would never fire. */
+static bool
+cannot_fail(const char *op)
+{
+	static const char *const ops[] = {
+		"error_get_descr",
+		"error_get_name",
+		"version_runtime",
+		"dev_as_devinfo",
+		"dev_rep_as_devinfo",
+		"pe_progress",
+		"task_free",
+		"task_get_status",
+		"task_set_user_data",
+		"task_get_user_data",
+		"task_get_ctx",
+		"ctx_flush_tasks",
+		"dma_as_ctx",
+		"dma_task_memcpy_as_task",
+		"dma_task_memcpy_set_src",
+		"dma_task_memcpy_get_src",
+		"dma_task_memcpy_set_dst",
+		"dma_task_memcpy_get_dst",
+		"log_level_get_global_lower_limit",
+		"log_level_get_global_sdk_limit",
+		"log_level_get_global_upper_limit",
+		"task_batch_get_ctx",
+		"task_batch_get_tasks_num",
+		"task_batch_get_ctx_user_data",
+		"task_batch_get_user_data",
+		"task_batch_free",
+		"task_batch_set_user_data",
+		"argp_usage",
+		"argp_param_set_short_name",
+		"argp_param_set_long_name",
+		"argp_param_set_arguments",
+		"argp_param_set_description",
+		"argp_param_set_callback",
+		"argp_param_set_type",
+		"argp_param_set_mandatory",
+		"argp_cmd_set_callback",
+		"argp_cmd_set_description",
+		"argp_cmd_set_hidden",
+		"argp_cmd_set_name",
+		"argp_param_set_cli_only",
+		"argp_param_set_hidden",
+		"argp_param_set_inherited",
+		"argp_param_set_multiplicity",
+		"argp_param_set_singular",
+		"argp_set_dpdk_program",
+	};
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		if (strcmp(op, ops[i]) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether a kind of fault makes sense for an operation. */
+static bool
+fits(const struct fault *fault)
+{
+	bool notification = strcmp(fault->op, "notification") == 0;
+
+	switch (fault->kind) {
+	case FAULT_CORRUPT:
+	case FAULT_HOLD:
+		return strcmp(fault->op, "completion") == 0;
+	case FAULT_LATE:
+	case FAULT_SUPPRESS:
+	case FAULT_SPURIOUS:
+		return notification;
+	default:
+		return !notification;
+	}
 }
 
 static bool
@@ -111,8 +239,11 @@ known_op(const char *op)
 	};
 	static const char prefix[] = "doca_";
 
-	if (strcmp(op, "completion") == 0) {
+	if (strcmp(op, "completion") == 0 || strcmp(op, "notification") == 0) {
 		return true;
+	}
+	if (cannot_fail(op)) {
+		return false;
 	}
 	for (size_t i = 1; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		if (strncmp(ops[i], prefix, sizeof(prefix) - 1) == 0 &&
@@ -136,14 +267,21 @@ fault_set(struct fault *fault, const char *key, const char *value)
 		return DOCA_SUCCESS;
 	}
 	if (strcmp(key, "kind") == 0) {
+		static const char *const kinds[] = {"fail", "corrupt",	"hold",
+						    "late", "suppress", "spurious"};
+
 		if (strcmp(value, "again") == 0) {
+			fault->kind = FAULT_FAIL;
 			fault->status = DOCA_ERROR_AGAIN;
-		} else if (strcmp(value, "corrupt") == 0) {
-			fault->kind = FAULT_CORRUPT;
-		} else if (strcmp(value, "fail") != 0) {
-			return DOCA_ERROR_INVALID_VALUE;
+			return DOCA_SUCCESS;
 		}
-		return DOCA_SUCCESS;
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+			if (strcmp(value, kinds[i]) == 0) {
+				fault->kind = (enum fault_kind)i;
+				return DOCA_SUCCESS;
+			}
+		}
+		return DOCA_ERROR_INVALID_VALUE;
 	}
 	if (strcmp(key, "status") == 0) {
 		doca_error_t result = emu_parse_status(value, &fault->status);
@@ -207,8 +345,10 @@ emu_fault_add(char *words, char *error, size_t error_size)
 		snprintf(error, error_size, "fault: 'op' is missing");
 		goto bad;
 	}
-	if (fault->kind == FAULT_CORRUPT && strcmp(fault->op, "completion") != 0) {
-		snprintf(error, error_size, "fault: kind 'corrupt' needs op=completion");
+	if (!fits(fault)) {
+		snprintf(error, error_size,
+			 "fault: corrupt and hold need op=completion; late, suppress and spurious "
+			 "need op=notification, which takes no other kind");
 		goto bad;
 	}
 	if (fault->src != 0 && strcmp(fault->op, "completion") != 0) {
@@ -220,6 +360,7 @@ emu_fault_add(char *words, char *error, size_t error_size)
 	}
 	*link = fault;
 	atomic_fetch_or(&emu_flags, EMU_FLAG_FAULTS);
+	atomic_fetch_or(&emu_special, EMU_SPECIAL_FAULTS);
 	pthread_mutex_unlock(&emu_lock);
 	return DOCA_SUCCESS;
 
@@ -240,6 +381,7 @@ emu_faults_reset(void)
 		free(fault);
 	}
 	atomic_fetch_and(&emu_flags, ~EMU_FLAG_FAULTS);
+	atomic_fetch_and(&emu_special, ~EMU_SPECIAL_FAULTS);
 	pthread_mutex_unlock(&emu_lock);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_mmap.h: memory maps. */
 #include "emu.h"
+#include "peer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,21 +49,24 @@ emu_mmap_fork_child(void)
 	all_mmaps = NULL;
 }
 
-doca_error_t
-doca_mmap_create(struct doca_mmap **mmap)
+static struct doca_mmap *
+mmap_new(void)
 {
-	struct doca_mmap *new_mmap;
+	struct doca_mmap *mmap = calloc(1, sizeof(*mmap));
 
-	EMU_ENTER("mmap_create");
-	EMU_CHECK_OUT(mmap);
-	new_mmap = calloc(1, sizeof(*new_mmap));
-	if (new_mmap == NULL) {
-		return DOCA_ERROR_NO_MEMORY;
+	if (mmap != NULL) {
+		mmap->object.magic = EMU_MAGIC_MMAP;
+		mmap->max_devs = EMU_DEFAULT_MAX_DEVICES;
+		mmap->permissions = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE;
+		mmap->writable = true;
 	}
-	new_mmap->object.magic = EMU_MAGIC_MMAP;
-	new_mmap->max_devs = EMU_DEFAULT_MAX_DEVICES;
-	new_mmap->permissions = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE;
-	new_mmap->writable = true;
+	return mmap;
+}
+
+/* Put a map that is complete among the others. */
+static void
+mmap_list(struct doca_mmap *new_mmap)
+{
 	pthread_mutex_lock(&emu_lock);
 	new_mmap->next = all_mmaps;
 	if (all_mmaps != NULL) {
@@ -71,6 +75,20 @@ doca_mmap_create(struct doca_mmap **mmap)
 	all_mmaps = new_mmap;
 	pthread_mutex_unlock(&emu_lock);
 	emu_add(&emu_stats.live_mmaps, 1);
+}
+
+doca_error_t
+doca_mmap_create(struct doca_mmap **mmap)
+{
+	struct doca_mmap *new_mmap;
+
+	EMU_ENTER("mmap_create");
+	EMU_CHECK_OUT(mmap);
+	new_mmap = mmap_new();
+	if (new_mmap == NULL) {
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	mmap_list(new_mmap);
 	*mmap = new_mmap;
 	return DOCA_SUCCESS;
 }
@@ -91,10 +109,13 @@ in_use(const char *func, struct doca_mmap *mmap)
 static void
 unpin(struct doca_mmap *mmap)
 {
-	if (mmap->started) {
-		mmap->started = false;
+	/* First: when this returns, no peer reads or writes the memory. */
+	emu_exports_drop(mmap);
+	mmap->exported = false;
+	if (mmap->started && !mmap->from_export) {
 		emu_sub(&emu_stats.pinned_bytes, mmap->len);
 	}
+	mmap->started = false;
 }
 
 doca_error_t
@@ -127,6 +148,8 @@ doca_mmap_destroy(struct doca_mmap *mmap)
 	free(mmap->devs);
 	mmap->devs = NULL;
 	mmap->num_devs = 0;
+	emu_import_close(mmap->import);
+	mmap->import = NULL;
 	emu_sub(&emu_stats.live_mmaps, 1);
 	if (mmap->free_cb != NULL && mmap->ever_started && !mmap->free_cb_changed) {
 		mmap->free_cb(mmap->addr, mmap->len, mmap->free_cookie);
@@ -171,7 +194,8 @@ doca_mmap_stop(struct doca_mmap *mmap)
 {
 	EMU_ENTER("mmap_stop");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
-	if (mmap->exported || mmap->from_export || in_use(__func__, mmap)) {
+	if (mmap->from_export || (mmap->exported && emu_get(EMU_EXPORT_STOP_REVOKES) == 0) ||
+	    in_use(__func__, mmap)) {
 		return DOCA_ERROR_NOT_PERMITTED;
 	}
 	unpin(mmap);
@@ -226,19 +250,29 @@ doca_mmap_rm_dev(struct doca_mmap *mmap, struct doca_dev *dev)
 	return DOCA_SUCCESS;
 }
 
-doca_error_t
-doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len)
+/* What both kinds of range ask for. */
+static doca_error_t
+may_set_range(const struct doca_mmap *mmap, const void *addr, size_t len)
 {
-	EMU_ENTER("mmap_set_memrange");
-	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
 	if (addr == NULL || len == 0 || (uintptr_t)addr > UINTPTR_MAX - len) {
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	if (mmap->started) {
 		return DOCA_ERROR_BAD_STATE;
 	}
-	if (mmap->range_set || mmap->from_export) {
-		return DOCA_ERROR_NOT_PERMITTED;
+	return mmap->range_set || mmap->from_export ? DOCA_ERROR_NOT_PERMITTED : DOCA_SUCCESS;
+}
+
+doca_error_t
+doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len)
+{
+	doca_error_t result;
+
+	EMU_ENTER("mmap_set_memrange");
+	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
+	result = may_set_range(mmap, addr, len);
+	if (result != DOCA_SUCCESS) {
+		return result;
 	}
 	mmap->addr = addr;
 	mmap->len = len;
@@ -265,13 +299,15 @@ doca_error_t
 doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,
 			      size_t dmabuf_offset, size_t len)
 {
-	(void)dmabuf_fd;
-	(void)addr;
-	(void)dmabuf_offset;
-	(void)len;
+	doca_error_t result;
+
 	EMU_ENTER("mmap_set_dmabuf_memrange");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
-	return DOCA_ERROR_NOT_SUPPORTED;
+	result = may_set_range(mmap, addr, len);
+	if (result == DOCA_SUCCESS && (dmabuf_fd < 0 || dmabuf_offset > SIZE_MAX - len)) {
+		result = DOCA_ERROR_INVALID_VALUE;
+	}
+	return result != DOCA_SUCCESS ? result : DOCA_ERROR_NOT_SUPPORTED;
 }
 
 doca_error_t
@@ -382,6 +418,7 @@ doca_error_t
 doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev, const void **export_desc,
 		     size_t *export_desc_len)
 {
+	const struct emu_descriptor *descriptor;
 	doca_error_t result;
 
 	EMU_ENTER("mmap_export_pci");
@@ -390,8 +427,20 @@ doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev, const v
 	EMU_CHECK_OUT(export_desc);
 	EMU_CHECK_OUT(export_desc_len);
 	result = may_export(mmap, dev, EMU_PCI_FLAGS);
-	/* Exporting itself is not there yet, whatever the device's capability says. */
-	return result != DOCA_SUCCESS ? result : DOCA_ERROR_NOT_SUPPORTED;
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	if (!dev->device->export_pci) {
+		return DOCA_ERROR_NOT_SUPPORTED;
+	}
+	result = emu_export_add(mmap, dev, mmap->permissions & EMU_PCI_FLAGS, &descriptor);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	mmap->exported = true;
+	*export_desc = descriptor;
+	*export_desc_len = sizeof(*descriptor);
+	return DOCA_SUCCESS;
 }
 
 doca_error_t
@@ -415,15 +464,55 @@ doca_error_t
 doca_mmap_create_from_export(const union doca_data *user_data, const void *export_desc,
 			     size_t export_desc_len, struct doca_dev *dev, struct doca_mmap **mmap)
 {
-	(void)user_data;
+	struct doca_mmap *new_mmap;
+	struct emu_import *import;
+	doca_error_t result;
+
 	EMU_ENTER("mmap_create_from_export");
 	EMU_CHECK_OUT(export_desc);
 	EMU_CHECK_OUT(mmap);
 	EMU_CHECK(dev, EMU_MAGIC_DEV);
-	if (export_desc_len == 0) {
-		return DOCA_ERROR_INVALID_VALUE;
+	if (!dev->device->import_pci) {
+		return DOCA_ERROR_NOT_SUPPORTED;
 	}
-	return DOCA_ERROR_NOT_SUPPORTED;
+	result = emu_import_open(export_desc, export_desc_len, dev, &import);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	result = DOCA_ERROR_NO_MEMORY;
+	new_mmap = mmap_new();
+	if (new_mmap == NULL) {
+		goto close_import;
+	}
+	new_mmap->devs = malloc(sizeof(struct doca_dev *));
+	if (new_mmap->devs == NULL) {
+		goto free_mmap;
+	}
+	new_mmap->devs[0] = dev;
+	new_mmap->num_devs = 1;
+	new_mmap->max_devs = 1;
+	new_mmap->addr = (uint8_t *)(uintptr_t)import->descriptor.base;
+	new_mmap->len = import->descriptor.length;
+	new_mmap->range_set = true;
+	new_mmap->permissions = import->descriptor.access;
+	new_mmap->writable = (new_mmap->permissions & EMU_WRITABLE_FLAGS) != 0;
+	new_mmap->from_export = true;
+	new_mmap->started = true;
+	new_mmap->import = import;
+	if (user_data != NULL) {
+		new_mmap->user_data = *user_data;
+	}
+	atomic_fetch_add(&dev->num_users, 1);
+	atomic_fetch_or(&emu_special, EMU_SPECIAL_IMPORTS);
+	mmap_list(new_mmap);
+	*mmap = new_mmap;
+	return DOCA_SUCCESS;
+
+free_mmap:
+	free(new_mmap);
+close_import:
+	emu_import_close(import);
+	return result;
 }
 
 doca_error_t

@@ -2,6 +2,7 @@
 /* doca_pe.h: progress engines, notification, reporting of tasks. */
 #define _GNU_SOURCE
 #include "emu.h"
+#include "schedule.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +38,31 @@ emu_pe_signal(struct doca_pe *pe)
 {
 	uint32_t armed = EMU_ARMED;
 
-	if (atomic_load(&pe->arm) == EMU_ARMED &&
+	if (atomic_load(&pe->arm) != EMU_ARMED) {
+		return;
+	}
+	switch (emu_fault_notification(false)) {
+	case EMU_NOTIFY_SUPPRESS:
+		return; /* it stays armed: the next completion signals */
+	case EMU_NOTIFY_LATE:
+		atomic_store(&pe->late, 1);
+		emu_engine_late();
+		return;
+	default:
+		break;
+	}
+	if (atomic_compare_exchange_strong(&pe->arm, &armed, EMU_SIGNALLED)) {
+		write_fd(pe);
+	}
+}
+
+/* Send the notification that was kept back, if it is still wanted; the engine's lock is held. */
+void
+emu_pe_signal_late(struct doca_pe *pe)
+{
+	uint32_t armed = EMU_ARMED;
+
+	if (atomic_load(&pe->late) != 0 && atomic_exchange(&pe->late, 0) != 0 &&
 	    atomic_compare_exchange_strong(&pe->arm, &armed, EMU_SIGNALLED)) {
 		write_fd(pe);
 	}
@@ -225,7 +250,6 @@ doca_pe_connect_ctx(struct doca_pe *pe, struct doca_ctx *ctx)
 uint8_t
 doca_pe_progress(struct doca_pe *pe)
 {
-	const void *owner;
 	uint8_t worked = 0;
 	uint32_t num;
 
@@ -233,16 +257,14 @@ doca_pe_progress(struct doca_pe *pe)
 		emu_bad_object(__func__, pe, EMU_MAGIC_PE);
 		return 0;
 	}
-	owner = atomic_load_explicit(&pe->owner, memory_order_relaxed);
-	if (doca_unlikely(owner != NULL)) {
-		if (owner == &emu_self) {
+	if (doca_unlikely(!emu_pe_enter(pe))) {
+		if (emu_pe_in_callback(pe)) {
 			emu_violation(__func__, pe, EMU_MAGIC_PE, "called from a callback");
 		} else {
 			emu_pe_foreign_thread(pe, __func__);
 		}
 		return 0;
 	}
-	atomic_store_explicit(&pe->owner, &emu_self, memory_order_relaxed);
 	emu_add_own(&pe->stats.progress_calls, 1);
 	num = pe->num_ctxs;
 	while (num-- != 0) {
@@ -258,7 +280,7 @@ doca_pe_progress(struct doca_pe *pe)
 	if (!worked) {
 		emu_add_own(&pe->stats.progress_empty, 1);
 	}
-	atomic_store_explicit(&pe->owner, NULL, memory_order_relaxed);
+	emu_pe_leave(pe);
 	return worked;
 }
 
@@ -278,8 +300,11 @@ static void
 ready_push(struct doca_ctx *ctx, struct doca_task *task)
 {
 	task->finished = 1;
-	if (ctx->ordered) {
-		return; /* the list in order of submission has it */
+	if (doca_unlikely(ctx->reporting != EMU_REPORT_ASAP)) {
+		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
+			emu_sched_finished(task);
+		}
+		return; /* the schedule, or the list in order of submission, has it */
 	}
 	task->next = NULL;
 	if (ctx->ready_last != NULL) {
@@ -317,7 +342,10 @@ ready_pop(struct doca_ctx *ctx)
 {
 	struct doca_task *task;
 
-	if (ctx->ordered) {
+	if (doca_unlikely(ctx->reporting != EMU_REPORT_ASAP)) {
+		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
+			return emu_sched_pop(ctx);
+		}
 		task = ctx->order_first;
 		if (task == NULL || !task->finished) {
 			return NULL;
@@ -351,6 +379,9 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	doca_error_t result = task->result;
 	doca_dma_task_memcpy_completion_cb_t callback = dma->ok_cb;
 
+	if (doca_unlikely(copy->summed)) {
+		emu_sum_reported(copy);
+	}
 	ctx->in_flight--;
 	emu_add_own(&pe->stats.in_flight, (uint64_t)-1);
 	if (doca_likely(result == DOCA_SUCCESS)) {
@@ -376,6 +407,40 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	task->status = result;
 	task->state = EMU_TASK_OWNED;
 	callback(copy, task->user_data, ctx->user_data);
+}
+
+/* End a task that was claimed when its context had stopped. */
+EMU_COLD static void
+flush(struct doca_ctx *ctx, struct doca_task *task)
+{
+	task->flushed = emu_sched_flushes(task);
+	if (task->flushed) {
+		task->result = (doca_error_t)atomic_load(&ctx->broken);
+	} else {
+		emu_dma_execute((struct doca_dma_task_memcpy *)task);
+	}
+	ready_push(ctx, task);
+}
+
+/* Whether a task could be reported now. */
+EMU_COLD static bool
+has_ready(struct doca_ctx *ctx)
+{
+	switch (ctx->reporting) {
+	case EMU_REPORT_SCHEDULED:
+		return emu_sched_ready(ctx);
+	case EMU_REPORT_ORDERED:
+		return ctx->order_first != NULL && ctx->order_first->finished;
+	default:
+		return ctx->ready_first != NULL;
+	}
+}
+
+/* Whether virtual time waited for a worker, and there is something to report now. */
+static bool
+is_awaited(struct doca_ctx *ctx)
+{
+	return doca_unlikely(ctx->reporting == EMU_REPORT_SCHEDULED) && emu_sched_wait(ctx);
 }
 
 /* Serve one context once: report a task, execute or flush one, or let it become idle. */
@@ -411,14 +476,19 @@ emu_ctx_step(struct doca_ctx *ctx)
 		if (ctx->state == DOCA_CTX_STATE_STOPPING) {
 			task = emu_engine_claim_flush(ctx);
 			if (task == NULL) {
+				if (is_awaited(ctx)) {
+					continue;
+				}
 				break;
 			}
-			task->flushed = 1;
-			task->result = (doca_error_t)atomic_load(&ctx->broken);
+			flush(ctx, task);
 		} else {
 			uint32_t tail;
 
 			if (ctx->engine != EMU_ENGINE_DEFAULT) {
+				if (is_awaited(ctx)) {
+					continue;
+				}
 				return false;
 			}
 			if (atomic_load(&ctx->broken) != 0) {
@@ -431,17 +501,20 @@ emu_ctx_step(struct doca_ctx *ctx)
 			tail = atomic_load_explicit(&ctx->small.tail, memory_order_relaxed);
 			task = emu_ring_claim(&ctx->small, tail);
 			if (task == NULL) {
+				if (is_awaited(ctx)) {
+					continue;
+				}
 				return false;
 			}
 			task->flushed = 0;
 			emu_dma_execute((struct doca_dma_task_memcpy *)task);
 			emu_add_own(&pe->stats.tasks_inline, 1);
-			if (doca_likely(!ctx->ordered)) {
+			if (doca_likely(ctx->reporting == EMU_REPORT_ASAP)) {
 				report(ctx, task);
 				return true;
 			}
+			ready_push(ctx, task);
 		}
-		ready_push(ctx, task);
 	}
 	if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
 		ctx->serve_idle = 0;
@@ -457,6 +530,7 @@ doca_pe_request_notification(struct doca_pe *pe)
 	bool strict_edge;
 	bool tasks = false;
 	bool states = false;
+	bool scheduled = false;
 	struct doca_ctx *ctx;
 
 	EMU_ENTER("pe_request_notification");
@@ -485,19 +559,23 @@ doca_pe_request_notification(struct doca_pe *pe)
 			struct doca_task *task;
 
 			while ((task = emu_engine_claim_flush(ctx)) != NULL) {
-				task->flushed = 1;
-				task->result = (doca_error_t)atomic_load(&ctx->broken);
-				ready_push(ctx, task);
+				flush(ctx, task);
 			}
 			ctx->serve_idle = ctx->allocated == 0;
 			states = states || ctx->serve_idle;
 		}
-		tasks = tasks || (ctx->ordered ? ctx->order_first != NULL &&
-							 ctx->order_first->finished
-					       : ctx->ready_first != NULL);
+		tasks = tasks || has_ready(ctx);
+		scheduled = scheduled || ctx->reporting == EMU_REPORT_SCHEDULED;
 	}
 	if (states || (tasks && !strict_edge)) {
 		emu_pe_signal(pe);
+	} else if (doca_unlikely(scheduled)) {
+		emu_sched_arm(pe);
+	}
+	if (doca_unlikely((atomic_load_explicit(&emu_special, memory_order_relaxed) &
+			   EMU_SPECIAL_FAULTS) != 0) &&
+	    emu_fault_notification(true) == EMU_NOTIFY_SPURIOUS) {
+		write_fd(pe);
 	}
 	emu_engine_handoff(pe);
 	return DOCA_SUCCESS;

@@ -85,6 +85,50 @@ kind_name(uint32_t magic)
 	return kind < sizeof(names) / sizeof(names[0]) ? names[kind] : names[0];
 }
 
+/* Say in what state an object is, as far as any thread may look. */
+static void
+describe(const void *object, uint32_t magic, char *text, size_t size)
+{
+	static const char *const states[] = {"idle", "starting", "running", "stopping"};
+	static const char *const arms[] = {"unarmed", "armed", "signalled"};
+
+	text[0] = '\0';
+	if (magic == EMU_MAGIC_DEVINFO || !emu_is(object, magic)) {
+		return;
+	}
+	if (magic == EMU_MAGIC_DEV) {
+		snprintf(text, size, " (%u opens)", ((const struct doca_dev *)object)->opens);
+	} else if (magic == EMU_MAGIC_MMAP) {
+		const struct doca_mmap *mmap = object;
+
+		snprintf(text, size, " (%s, %u bufs)", mmap->started ? "started" : "stopped",
+			 atomic_load(&mmap->num_bufs));
+	} else if (magic == EMU_MAGIC_BUF) {
+		const struct doca_buf *buf = object;
+
+		snprintf(text, size, " (%u references, %u tasks in flight)", buf->refcount,
+			 buf->in_flight);
+	} else if (magic == EMU_MAGIC_INVENTORY) {
+		const struct doca_buf_inventory *inventory = object;
+
+		snprintf(text, size, " (%s, %u of %u free)",
+			 inventory->started ? "started" : "stopped", inventory->num_free,
+			 inventory->num);
+	} else if (magic == EMU_MAGIC_PE) {
+		const struct doca_pe *pe = object;
+
+		snprintf(text, size, " (%s, %llu tasks in flight)", arms[atomic_load(&pe->arm)],
+			 (unsigned long long)atomic_load(&pe->stats.in_flight));
+	} else if (magic == EMU_MAGIC_CTX) {
+		snprintf(text, size, " (%s)", states[((const struct doca_ctx *)object)->state]);
+	} else if (magic == EMU_MAGIC_TASK) {
+		snprintf(text, size, " (%s)",
+			 ((const struct doca_task *)object)->state == EMU_TASK_SUBMITTED
+				 ? "submitted"
+				 : "not submitted");
+	}
+}
+
 /*
  * Note that a rule was broken, as the setting `strict` says.
  *
@@ -98,13 +142,15 @@ emu_violation(const char *func, const void *object, uint32_t magic, const char *
 {
 	uint64_t strict = emu_get(EMU_STRICT);
 	char text[EMU_VIOLATION_SIZE];
+	char state[64];
 	size_t used;
 	va_list args;
 
 	if (strict == EMU_STRICT_OFF) {
 		return;
 	}
-	snprintf(text, sizeof(text), "%s: %s %p: ", func, kind_name(magic), object);
+	describe(object, magic, state, sizeof(state));
+	snprintf(text, sizeof(text), "%s: %s %p%s: ", func, kind_name(magic), object, state);
 	used = strlen(text);
 	va_start(args, format);
 	vsnprintf(text + used, sizeof(text) - used, format, args);
@@ -175,6 +221,140 @@ emu_violations_reset(void)
 	num_violations = 0;
 	pthread_mutex_unlock(&emu_lock);
 	atomic_store(&num_copies, 0);
+}
+
+/* ---- bytes in flight ---- */
+
+static uint64_t
+sum(uint64_t before, const uint8_t *data, size_t len)
+{
+	for (; len >= sizeof(uint64_t); data += sizeof(uint64_t), len -= sizeof(uint64_t)) {
+		uint64_t word;
+
+		memcpy(&word, data, sizeof(word));
+		before = (before ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		before ^= before >> 32;
+	}
+	for (; len != 0; data++, len--) {
+		before = (before ^ *data) * UINT64_C(0x100000001b3);
+	}
+	return before;
+}
+
+static uint64_t
+sum_of_src(const struct doca_dma_task_memcpy *task)
+{
+	uint64_t total = 0;
+
+	if ((task->special & EMU_TASK_LISTS) == 0) {
+		return sum(0, task->from, task->len);
+	}
+	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+		total = sum(total, src->data, src->data_len);
+	}
+	return total;
+}
+
+static uint64_t
+sum_of_dst(const struct doca_dma_task_memcpy *task)
+{
+	size_t left = task->len;
+	uint64_t total = 0;
+
+	if ((task->special & EMU_TASK_LISTS) == 0) {
+		return sum(0, task->to, task->len);
+	}
+	for (const struct doca_buf *dst = task->dst; dst != NULL && left != 0; dst = dst->next) {
+		size_t room = emu_buf_room(dst);
+		size_t part = left < room ? left : room;
+
+		total = sum(total, dst->data + dst->data_len, part);
+		left -= part;
+	}
+	return total;
+}
+
+static void
+compare(const struct doca_dma_task_memcpy *task)
+{
+	if (sum_of_src(task) != task->src_sum) {
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
+			      "the source changed in flight");
+	}
+	if (sum_of_dst(task) != task->dst_sum) {
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
+			      "the destination was written by another in flight");
+	}
+}
+
+/* The task will succeed, if nothing happens to it: sum its bytes. Not those of another process. */
+void
+emu_sum_submitted(struct doca_dma_task_memcpy *task)
+{
+	if (task->planned != DOCA_SUCCESS || task->src->mmap->from_export ||
+	    task->dst->mmap->from_export) {
+		return;
+	}
+	task->src_sum = sum_of_src(task);
+	task->dst_sum = sum_of_dst(task);
+	task->summed = true;
+}
+
+/* Nobody has touched the bytes before the copy begins. */
+void
+emu_sum_begins(struct doca_dma_task_memcpy *task)
+{
+	compare(task);
+}
+
+/* From here on the destination holds what was copied. */
+void
+emu_sum_done(struct doca_dma_task_memcpy *task)
+{
+	task->src_sum = sum_of_src(task);
+	task->dst_sum = sum_of_dst(task);
+}
+
+/* Nor has anybody since, or since the submission if the task was flushed. */
+void
+emu_sum_reported(struct doca_dma_task_memcpy *task)
+{
+	compare(task);
+	task->summed = false;
+}
+
+/* ---- the end of the process ---- */
+
+/* Say what is still alive, if strict_exit asks for it. */
+__attribute__((destructor)) static void
+report_at_exit(void)
+{
+	struct docaemu_live live;
+	char text[EMU_VIOLATION_SIZE];
+	int len;
+
+	if (emu_get(EMU_STRICT_EXIT) == 0 || emu_get(EMU_STRICT) == EMU_STRICT_OFF) {
+		return;
+	}
+	emu_read_live(&live);
+	if (live.devinfo_lists + live.devs + live.mmaps + live.inventories + live.bufs + live.pes +
+		    live.ctxs + live.tasks ==
+	    0) {
+		return;
+	}
+	len = snprintf(text, sizeof(text),
+		       "docaemu: alive at exit: %llu devinfo lists, %llu devs, %llu mmaps, "
+		       "%llu inventories, %llu bufs, %llu pes, %llu ctxs, %llu tasks\n",
+		       (unsigned long long)live.devinfo_lists, (unsigned long long)live.devs,
+		       (unsigned long long)live.mmaps, (unsigned long long)live.inventories,
+		       (unsigned long long)live.bufs, (unsigned long long)live.pes,
+		       (unsigned long long)live.ctxs, (unsigned long long)live.tasks);
+	if (write(STDERR_FILENO, text, (size_t)len) < 0) {
+		/* There is nobody to tell. */
+	}
+	if (emu_get(EMU_STRICT) == EMU_STRICT_ABORT) {
+		abort();
+	}
 }
 
 /* Remember a submitted copy. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_pe.h: submission of tasks, and what else is done with a task. */
 #include "emu.h"
+#include "schedule.h"
 
 static _Atomic uint64_t next_seq;
 
@@ -33,7 +34,7 @@ ring_doorbell(struct doca_ctx *ctx)
 }
 
 static doca_error_t
-submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
+submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 {
 	struct doca_dma_task_memcpy *copy = (struct doca_dma_task_memcpy *)task;
 	struct doca_ctx *ctx = task->ctx;
@@ -42,9 +43,6 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	uint64_t in_flight;
 	doca_error_t result;
 
-	if (emu_pe_is_foreign(pe, func)) {
-		return DOCA_ERROR_BAD_STATE;
-	}
 	if (doca_unlikely(task->state != EMU_TASK_OWNED)) {
 		emu_violation(func, task, EMU_MAGIC_TASK, "it is submitted already");
 		return DOCA_ERROR_BAD_STATE;
@@ -53,6 +51,9 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 		emu_log(DOCA_LOG_LEVEL_ERROR, func, "ctx %p is not running (state %d)",
 			(void *)ctx, (int)ctx->state);
 		return DOCA_ERROR_BAD_STATE;
+	}
+	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
+		emu_sched_reap(ctx);
 	}
 	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
 		emu_add_own(&pe->stats.again, 1);
@@ -64,13 +65,16 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	}
 	task->state = EMU_TASK_SUBMITTED;
 	task->status = DOCA_ERROR_IN_PROGRESS;
-	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max && !ctx->ordered) {
+	if (ctx->engine == EMU_ENGINE_DEFAULT && copy->len <= ctx->inline_max &&
+	    ctx->reporting != EMU_REPORT_ORDERED && (copy->special & EMU_TASK_REMOTE) == 0) {
 		ring = &ctx->small;
 	}
 	if (doca_unlikely(ctx->engine == EMU_ENGINE_MANUAL)) {
 		task->seq = atomic_fetch_add(&next_seq, 1);
 	}
-	if (doca_unlikely(ctx->ordered)) {
+	if (doca_unlikely(ctx->reporting == EMU_REPORT_SCHEDULED)) {
+		emu_sched_submit(task);
+	} else if (doca_unlikely(ctx->reporting == EMU_REPORT_ORDERED)) {
 		task->order = NULL;
 		if (ctx->order_last != NULL) {
 			ctx->order_last->order = task;
@@ -94,6 +98,25 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 		ring_doorbell(ctx);
 	}
 	return DOCA_SUCCESS;
+}
+
+/* One thread at a time submits to an engine or progresses it. */
+static doca_error_t
+submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
+{
+	struct doca_pe *pe = task->ctx->pe;
+	doca_error_t result;
+
+	if (!emu_pe_enter(pe)) {
+		if (doca_unlikely(!emu_pe_in_callback(pe))) {
+			emu_pe_foreign_thread(pe, func);
+			return DOCA_ERROR_BAD_STATE;
+		}
+		return submit_inside(func, task, flags, validate);
+	}
+	result = submit_inside(func, task, flags, validate);
+	emu_pe_leave(pe);
+	return result;
 }
 
 doca_error_t
@@ -166,8 +189,13 @@ doca_task_free(struct doca_task *task)
 	dma->free_list = task;
 	ctx->allocated--;
 	emu_sub(&emu_stats.live_tasks, 1);
-	if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
-		emu_pe_signal(ctx->pe);
+	if (doca_unlikely(ctx->watch_free)) {
+		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
+			emu_sched_freed(task);
+		}
+		if (ctx->state == DOCA_CTX_STATE_STOPPING && ctx->allocated == 0) {
+			emu_pe_signal(ctx->pe);
+		}
 	}
 }
 

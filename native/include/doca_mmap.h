@@ -54,7 +54,8 @@ doca_error_t doca_mmap_start(struct doca_mmap *mmap);
 
 /**
  * Give up the registration; the map can be started again.
- * @retval DOCA_ERROR_NOT_PERMITTED exported, created from an export, or bufs point into it
+ * @retval DOCA_ERROR_NOT_PERMITTED created from an export, bufs point into it, or exported
+ * (emulator setting export_stop)
  */
 DOCA_STABLE
 doca_error_t doca_mmap_stop(struct doca_mmap *mmap);
@@ -94,7 +95,7 @@ doca_error_t doca_mmap_get_memrange(const struct doca_mmap *mmap, void **addr, s
 
 /**
  * Set the range to a dma-buf, once in the life of the map; codes as doca_mmap_set_memrange.
- * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
+ * @retval DOCA_ERROR_NOT_SUPPORTED on the emulator for what is otherwise right
  */
 DOCA_STABLE
 doca_error_t doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,
@@ -149,6 +150,7 @@ doca_error_t doca_mmap_get_num_bufs(const struct doca_mmap *mmap, uint32_t *num_
  * @retval DOCA_ERROR_NOT_FOUND the device was not added
  * @retval DOCA_ERROR_NOT_PERMITTED not started, created from an export, or no PCI permission
  * @retval DOCA_ERROR_NOT_SUPPORTED the device cannot
+ * @retval DOCA_ERROR_DRIVER no socket or thread is left to serve it
  */
 DOCA_STABLE
 doca_error_t doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev,
@@ -165,8 +167,10 @@ doca_error_t doca_mmap_export_rdma(struct doca_mmap *mmap, const struct doca_dev
 /**
  * Make a map of the memory another process exported; usable at once, without start.
  * @param[in] user_data may be NULL
- * @retval DOCA_ERROR_INVALID_VALUE not a descriptor
+ * @retval DOCA_ERROR_INVALID_VALUE not a descriptor, or a forged one
  * @retval DOCA_ERROR_NOT_SUPPORTED the device cannot
+ * @retval DOCA_ERROR_NOT_PERMITTED exported no longer, or not to this user
+ * @retval DOCA_ERROR_DRIVER the exporter does not answer
  */
 DOCA_STABLE
 doca_error_t doca_mmap_create_from_export(const union doca_data *user_data,

@@ -25,6 +25,10 @@
  *     strict=report             off, report: count contract violations and keep their text,
  *                               abort: write the text to stderr and abort the process
  *     strict_client=0           1: doca_ctx_stop from a callback is a violation, too
+ *     strict_exit=0             1: objects alive when the process exits are written to stderr; with
+ *                               strict=abort the process aborts
+ *     checksum=0                1: sums over source and destination show who touches them in flight;
+ *                               costs about three more passes over the bytes of each task
  *     flush_status=culprit      what flushed tasks report: culprit (the failed task's own code;
  *                               IO_FAILED after doca_ctx_stop) or a status code
  *     map_lifetime=context      doca_mmap_destroy is NOT_PERMITTED while a context that used the
@@ -35,9 +39,34 @@
  *                               INVALID_VALUE
  *     permission=completion     a map without the permission: completion fails late, submit gives
  *                               NOT_PERMITTED
+ *     dst_list=fill             a list as destination: fill its elements, completion: fails late
  *     stop_idle=success         doca_ctx_stop of an idle context: success or bad_state
  *     memlock=0                 bytes that may be registered at once; 0: no limit
  *     memlock_status=NOT_PERMITTED  what doca_mmap_start gives above it
+ *     peer_timeout=1000         milliseconds an importer waits for the process that exported
+ *     peer_users=same           who may import what this process exports, and from whom it imports:
+ *                               processes of the same user and root's, or any
+ *     export_stop=not_permitted doca_mmap_stop of an exported map is NOT_PERMITTED; revoke: it ends
+ *                               the exports
+ *     profile=none              virtual time as on a card: bf2 or bf3 (operations and bytes per second
+ *                               as measured; bf2's fixed time is a guess)
+ *     direction=auto            of a profile: push (writing across the bus), pull (reading), auto: as
+ *                               the imported side says, push if there is none
+ *     latency=0                 nanoseconds of virtual time a copy takes at least, and
+ *     bandwidth=0               bytes per second; either one turns virtual time on, or replaces what
+ *                               the profile says
+ *     clock=auto                virtual time moves at an arm to the next completion, and in each
+ *                               progress call by progress_cost; manual: by docaemu_time_advance() only
+ *     progress_cost=50          nanoseconds
+ *     latency_real=0            microseconds of real time from execution to completion; the workers
+ *                               take all copies (no effect in engine=manual)
+ *     hold=0                    1: completions are withheld until docaemu_release()
+ *     order=fifo                lifo, random: in which order completions that are due together are
+ *                               reported; a task is overtaken by at most 63 others
+ *     slot_lag=0                a task, and its place in the queue, can be used again only that many
+ *                               progress calls after it was reported
+ *     notify=normal             late: notifications come a tick later (engine=manual: at a step);
+ *                               suppress: they do not come
  *     seed=1                    of random orders
  *     version=3.0.0058          doca_version_runtime
  *     max_buf_size=2M           of the default device, and of device lines that do not say
@@ -48,9 +77,11 @@
  * A device line adds a device; the first one replaces the default list. Keys: pci, iface, dma=0|1,
  * max_buf_size, max_buf_list_len, max_num_tasks, export_pci=0|1, import_pci=0|1.
  *
- * A fault line makes a call fail: op is the call without "doca_", or "completion". Keys: kind
- * (fail; again: as fail with status AGAIN; corrupt: completion only, flips one byte of the
- * destination and reports success), status=IO_FAILED, skip=0 (calls let through first), interval=1
+ * A fault line makes a call fail: op is the call without "doca_", or "completion", or
+ * "notification". Keys: kind (fail; again: as fail with status AGAIN; completion only: corrupt flips
+ * one byte of the destination and reports success, hold withholds it until docaemu_release();
+ * notification only: late and suppress as the setting notify, spurious: an arm is answered for no
+ * reason), status=IO_FAILED, skip=0 (calls let through first), interval=1
  * (then every so many-th), count=1 (so many times; 0: for ever), fatal=1 (completion only: the
  * context stops), src=0 (completion only: tasks that read from this address first, as from a broken
  * page; 0: all). Faults of completions count tasks in the order of their submission. faults=none
@@ -96,6 +127,12 @@ struct docaemu_counters {
 	uint64_t max_in_flight;	     /* most tasks in flight on one progress engine */
 	uint64_t ctx_starts;
 	uint64_t ctx_faults;	     /* contexts stopped by a failed task */
+	uint64_t notifications_late;	   /* kept back for a while */
+	uint64_t notifications_suppressed; /* never given */
+	uint64_t notifications_spurious;   /* given for no reason, by a fault */
+	uint64_t peer_reads;	     /* pieces of memory exported here that peers read */
+	uint64_t peer_writes;	     /* likewise, that peers wrote */
+	uint64_t peer_refused;	     /* requests of peers that were refused */
 };
 
 /* What exists now. */
@@ -111,6 +148,9 @@ struct docaemu_live {
 	uint64_t in_flight; /* of those, submitted and not reported */
 	uint64_t workers;
 	uint64_t pinned_bytes; /* in started maps */
+	uint64_t held;	       /* completions withheld until docaemu_release() */
+	uint64_t exports;      /* descriptors in force */
+	uint64_t imports;      /* maps created from an export */
 };
 
 /* One copy as it was submitted; of buf lists the first element. */
@@ -120,7 +160,7 @@ struct docaemu_copy {
 	uint64_t length;
 };
 
-/* Which of the tasks that have not begun docaemu_step() runs next. */
+/* Which of the tasks come first: in docaemu_step(), in docaemu_release(). */
 enum docaemu_order {
 	DOCAEMU_ORDER_FIFO = 0,
 	DOCAEMU_ORDER_LIFO = 1,
@@ -240,6 +280,70 @@ doca_error_t docaemu_spurious_notification(void);
  */
 DOCAEMU_API
 doca_error_t docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+
+/**
+ * Read the virtual clock. It stands at 0 unless the settings profile, latency or bandwidth ask for
+ * virtual time, or it is moved by hand.
+ *
+ * @param[out] ns nanoseconds since the start or the last docaemu_reset()
+ * @retval DOCA_SUCCESS
+ * @retval DOCA_ERROR_INVALID_VALUE
+ *
+ * Any thread.
+ */
+DOCAEMU_API
+doca_error_t docaemu_time(uint64_t *ns);
+
+/**
+ * Move the virtual clock; armed progress engines are notified of what is due by then.
+ *
+ * @param[in] ns how far
+ * @retval DOCA_SUCCESS
+ * @retval DOCA_ERROR_INVALID_VALUE past the end of the clock, which is 213 days
+ *
+ * Any thread.
+ */
+DOCAEMU_API
+doca_error_t docaemu_time_advance(uint64_t ns);
+
+/**
+ * Withhold the completions of all tasks that are submitted from now on, or no longer do so. Those
+ * that are withheld stay so, whatever happens to their context, until they are released.
+ *
+ * @param[in] on 0 or 1
+ * @retval DOCA_SUCCESS
+ *
+ * Any thread; in every engine mode.
+ */
+DOCAEMU_API
+doca_error_t docaemu_hold(int on);
+
+/**
+ * Let withheld completions be reported, in the order in which they are released; one that was not
+ * executed yet is reported when it was.
+ *
+ * @param[in] n how many at most
+ * @param[in] order enum docaemu_order: which come first
+ * @param[out] released how many there were; may be NULL
+ * @retval DOCA_SUCCESS
+ * @retval DOCA_ERROR_INVALID_VALUE no such order
+ *
+ * Any thread; in every engine mode.
+ */
+DOCAEMU_API
+doca_error_t docaemu_release(size_t n, int order, size_t *released);
+
+/**
+ * End all exports of this process as if their maps had been stopped: importers' copies fail with
+ * IO_FAILED, their descriptors can be imported no more. A map that is exported again gets another
+ * descriptor.
+ *
+ * @retval DOCA_SUCCESS no copy reads or writes through the old descriptors any more
+ *
+ * Any thread.
+ */
+DOCAEMU_API
+doca_error_t docaemu_revoke_exports(void);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,8 @@
 
 #include <poll.h>
 
+/* Segments of long copies that stay short after a short copy came beside: the next one may follow. */
+#define CONTENDED_SEGMENTS 256
 /* Progress calls between two looks at the clock. */
 #define STEPS_PER_CLOCK 8
 
@@ -39,6 +41,11 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 {
 	copy->state = ADMA_COPY_PENDING;
 	ch->pending++;
+	if (copy->length > ch->config.fair_window_bytes) {
+		ch->num_long++;
+	} else if (ch->num_long > 0) {
+		ch->contended = CONTENDED_SEGMENTS;
+	}
 	ch->counters.copies_started++;
 	adma_wait_append(ch, copy);
 	if (graveyard_full(ch)) {

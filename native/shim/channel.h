@@ -141,8 +141,10 @@ struct adma_channel_config {
 	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
 	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this, */
 	uint32_t graveyard_maps;  /* or are more than this */
-	uint64_t segment_bytes;	  /* cut copies at this; 0: at the device's limit, never above it */
-	uint64_t window_bytes;	  /* give DOCA no more while it holds this much; 0: no bound */
+	uint64_t window_bytes;	    /* give DOCA no more while it holds this much; 0: what suits */
+	uint64_t stripe_bytes;	    /* cut long copies, down to this, to use all of the engine; 0: at the limit only */
+	uint64_t fair_bytes;	    /* cut long copies at this while short ones go beside them, */
+	uint64_t fair_window_bytes; /* and give DOCA no more than this; a copy is short up to this */
 	uint32_t turn_budget_ns;  /* a turn stops progressing after this long; 0: never */
 	uint8_t replay;		  /* replay segments that another task's failure flushed */
 };

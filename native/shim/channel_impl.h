@@ -39,6 +39,7 @@ struct segment {
 	struct adma_mmap *dst_map;
 	char *dst;
 	uint64_t length;	/* of all sources */
+	uint64_t share;		/* what it counts in its copy's turn */
 	uint64_t index;		/* where in the plan it begins */
 	uint64_t offset;
 	uint32_t num_sources;
@@ -88,6 +89,8 @@ struct adma_channel {
 	uint8_t transitions[8];
 	uint32_t starved;     /* turns in a row without room and with nothing in flight */
 	uint32_t idle_turns;  /* turns in a row waiting for IDLE */
+	uint64_t num_long;    /* pending copies longer than the fair window */
+	uint32_t contended;   /* segments of long ones to go that are cut short, for a short copy came beside */
 	uint64_t tenure;      /* bytes the head of the waiting list has sent in its turn */
 	uint64_t pending;     /* copies started and not ended */
 	uint64_t num_waiting; /* copies on the waiting list */
@@ -255,6 +258,7 @@ adma_settle(struct adma_channel *ch, struct adma_copy *copy)
 	}
 	copy->state = ADMA_COPY_ENDED;
 	ch->pending--;
+	ch->num_long -= copy->length > ch->config.fair_window_bytes;
 	adma_count_end(ch, copy);
 	adma_list_append(&ch->done, copy);
 }

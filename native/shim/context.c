@@ -163,10 +163,9 @@ destroy_ctx(struct adma_channel *ch, struct adma_failure *failure)
 static void
 apply_caps(struct adma_channel *ch)
 {
-	uint64_t wanted = ch->config.segment_bytes;
 	uint64_t list_len = adma_min(ch->caps.max_buf_list_len, ADMA_MAX_LIST);
 
-	ch->segment_bytes = wanted != 0 ? adma_min(wanted, ch->caps.max_buf_size) : ch->caps.max_buf_size;
+	ch->segment_bytes = ch->caps.max_buf_size;
 	/* There is room for the lists of the first time only. */
 	ch->list_len = ch->list_len == 0 || list_len < ch->list_len ? (uint32_t)list_len : ch->list_len;
 	if (ch->list_len == 0) {

@@ -105,8 +105,10 @@ struct adma_channel_config {
 	uint32_t window;
 	uint64_t graveyard_bytes;
 	uint32_t graveyard_maps;
-	uint64_t segment_bytes;
 	uint64_t window_bytes;
+	uint64_t stripe_bytes;
+	uint64_t fair_bytes;
+	uint64_t fair_window_bytes;
 	uint32_t turn_budget_ns;
 	uint8_t replay;
 };

@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 
-/* A copy sends this many full segments before the next waiting copy has its turn. */
+/* A copy sends this many full segments before the next waiting copy has its turn; only one while others are short. */
 #define QUANTUM_SEGMENTS 4
+/* A long copy is cut at least so often: one task does not use all that the engine can move. */
+#define NUM_STRIPES 8
 /* A short segment counts as this part of a full one: below some size a task's cost is not in its bytes. */
 #define MIN_SHARE 32
 
@@ -340,6 +342,33 @@ send(struct adma_channel *ch, struct segment *segment)
 	return true;
 }
 
+/* How long a segment of this copy may be. */
+static uint64_t
+segment_limit(const struct adma_channel *ch, const struct adma_copy *copy)
+{
+	const struct adma_channel_config *config = &ch->config;
+
+	if (config->stripe_bytes == 0) {
+		return ch->segment_bytes;
+	}
+	if (ch->contended > 0) {
+		return adma_min(config->fair_bytes, ch->segment_bytes);
+	}
+	return adma_min(adma_max(config->stripe_bytes, copy->length / NUM_STRIPES), ch->segment_bytes);
+}
+
+/* How much DOCA may hold: while a short copy goes beside a long one just what keeps the engine busy. */
+static uint64_t
+window_bytes(const struct adma_channel *ch)
+{
+	uint64_t bound = ch->config.window_bytes != 0 ? ch->config.window_bytes : UINT64_MAX;
+
+	if (ch->config.stripe_bytes == 0) {
+		return bound;
+	}
+	return adma_min(bound, ch->contended > 0 ? ch->config.fair_window_bytes : NUM_STRIPES * ch->segment_bytes);
+}
+
 /* The piece in which the next segment of a plan begins, what was cut of it left out; empty ones are passed over. */
 static void
 next_piece(struct adma_plan *plan, struct adma_piece *piece)
@@ -359,15 +388,15 @@ next_piece(struct adma_plan *plan, struct adma_piece *piece)
 
 /* Join pieces whose destination goes on where the segment ends: their sources become a list. */
 static void
-join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan)
+join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan, uint64_t limit)
 {
 	struct adma_piece piece;
 
-	while (segment->num_sources < ch->list_len && segment->length < ch->segment_bytes &&
+	while (segment->num_sources < ch->list_len && segment->length < limit &&
 	       plan->index + 1 < plan->count) {
 		plan->piece(plan, plan->index + 1, &piece);
 		if (piece.dst_map != segment->dst_map || piece.dst != segment->dst + segment->length ||
-		    piece.length == 0 || piece.length > ch->segment_bytes - segment->length) {
+		    piece.length == 0 || piece.length > limit - segment->length) {
 			return;
 		}
 		segment->sources[segment->num_sources++] = (struct source){piece.src_map, piece.src, piece.length};
@@ -384,6 +413,7 @@ cut(struct adma_channel *ch, struct segment *segment)
 	struct adma_copy *copy = ch->waiting.head;
 	struct adma_plan *plan = copy->plan;
 	struct adma_piece piece;
+	uint64_t limit = segment_limit(ch, copy);
 
 	if (plan == NULL) {
 		piece = (struct adma_piece){copy->src_map, copy->dst_map, copy->src + copy->submitted,
@@ -396,18 +426,19 @@ cut(struct adma_channel *ch, struct segment *segment)
 	segment->copy = copy;
 	segment->dst_map = piece.dst_map;
 	segment->dst = piece.dst;
-	segment->length = adma_min(piece.length, ch->segment_bytes);
+	segment->length = adma_min(piece.length, limit);
 	segment->sources[0] = (struct source){piece.src_map, piece.src, segment->length};
 	segment->num_sources = 1;
 	if (plan != NULL) {
 		plan->offset += segment->length;
 		if (!plan->independent && segment->length == piece.length) {
-			join_pieces(ch, segment, plan);
+			join_pieces(ch, segment, plan, limit);
 		}
 	}
 	copy->submitted += segment->length;
 	copy->segments++;
-	ch->tenure += adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
+	segment->share = adma_max(segment->length, limit / MIN_SHARE);
+	ch->tenure += segment->share;
 }
 
 static void
@@ -421,7 +452,7 @@ uncut(struct adma_channel *ch, struct segment *segment)
 	}
 	copy->submitted -= segment->length;
 	copy->segments--;
-	ch->tenure -= adma_max(segment->length, ch->segment_bytes / MIN_SHARE);
+	ch->tenure -= segment->share;
 	adma_segment_free(ch, segment);
 }
 
@@ -429,14 +460,21 @@ uncut(struct adma_channel *ch, struct segment *segment)
 static void
 rotate(struct adma_channel *ch, struct adma_copy *copy)
 {
+	uint64_t quantum = segment_limit(ch, copy) * (ch->contended > 0 ? 1 : QUANTUM_SEGMENTS);
+
 	if (!copy->waiting) {
 		return; /* it failed */
 	}
 	if (copy->submitted == copy->length) {
 		adma_wait_remove(ch, copy);
-	} else if (ch->tenure / QUANTUM_SEGMENTS >= ch->segment_bytes) {
-		adma_wait_remove(ch, copy);
-		adma_wait_append(ch, copy);
+	} else {
+		if (ch->contended > 0) {
+			ch->contended--;
+		}
+		if (ch->tenure >= quantum) {
+			adma_wait_remove(ch, copy);
+			adma_wait_append(ch, copy);
+		}
 	}
 }
 
@@ -450,8 +488,7 @@ has_room(const struct adma_channel *ch)
 	if (ch->replay != NULL || (ch->suspect && ch->in_flight > 0)) {
 		return ch->in_flight == 0;
 	}
-	return ch->in_flight < ch->window &&
-	       (ch->in_flight_bytes < ch->config.window_bytes || ch->config.window_bytes == 0);
+	return ch->in_flight < ch->window && ch->in_flight_bytes < window_bytes(ch);
 }
 
 /* Would filling give DOCA anything, if it took it? */

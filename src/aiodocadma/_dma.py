@@ -797,6 +797,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             ``AIODOCADMA_LIBRARY``, or ``auto``: the system's DOCA, or the emulator where none is installed.
         num_tasks: Size of the context's task pool; None for what suits the device; never above its cap.
         window: Tasks that DOCA may hold at once; None for all of the pool.
+        window_bytes: Bytes that these tasks may have together; None for what keeps the engine busy.
         on_flush: What becomes of copies that another copy's failure flushed: ``replay`` them, or ``fail`` them with
             ``FlushedError``.
         max_waiting: Copies that may wait for the engine: one more raises ``QueueFullError`` from ``copy()`` and makes
@@ -825,12 +826,18 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         library: str | os.PathLike[str] | None = None,
         num_tasks: int | None = None,
         window: int | None = None,
+        window_bytes: int | None = None,
         on_flush: OnFlush = "replay",
         max_waiting: int | None = None,
         drain_timeout: float = 30.0,
         stall_timeout: float | None = 10.0,
     ) -> None:
-        for name, value in (("num_tasks", num_tasks), ("window", window), ("max_waiting", max_waiting)):
+        for name, value in {
+            "num_tasks": num_tasks,
+            "window": window,
+            "window_bytes": window_bytes,
+            "max_waiting": max_waiting,
+        }.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if on_flush not in ("replay", "fail"):
@@ -838,7 +845,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
             if seconds is not None and seconds <= 0:
                 raise ValueError(f"{name} must be positive, not {seconds}")
-        self._open = functools.partial(Engine, library, device, num_tasks, window, on_flush)
+        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush)
         self._bind = functools.partial(
             DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
         )

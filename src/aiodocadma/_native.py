@@ -235,6 +235,10 @@ class NativeDevice:
         *,
         num_tasks: int,
         window: int,
+        window_bytes: int,
+        stripe_bytes: int,
+        fair_bytes: int,
+        fair_window_bytes: int,
         graveyard_bytes: int,
         graveyard_maps: int,
         turn_budget: float,
@@ -244,6 +248,10 @@ class NativeDevice:
         config = ffi.new("struct adma_channel_config *")
         config.num_tasks = num_tasks
         config.window = window
+        config.window_bytes = window_bytes
+        config.stripe_bytes = stripe_bytes
+        config.fair_bytes = fair_bytes
+        config.fair_window_bytes = fair_window_bytes
         config.graveyard_bytes = graveyard_bytes
         config.graveyard_maps = graveyard_maps
         config.turn_budget_ns = int(turn_budget * 1e9)

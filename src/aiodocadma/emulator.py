@@ -29,12 +29,17 @@ __all__ = [
     "configure",
     "counters",
     "faults_pending",
+    "hold",
     "inject",
     "last_copies",
     "live_objects",
+    "release",
     "reset",
+    "revoke_exports",
     "spurious_notification",
     "step",
+    "time_advance",
+    "time_ns",
     "using",
     "violations",
 ]
@@ -73,6 +78,12 @@ class Counters(NamedTuple):
     max_in_flight: int
     ctx_starts: int
     ctx_faults: int
+    notifications_late: int
+    notifications_suppressed: int
+    notifications_spurious: int
+    peer_reads: int
+    peer_writes: int
+    peer_refused: int
 
 
 class LiveObjects(NamedTuple):
@@ -93,6 +104,9 @@ class LiveObjects(NamedTuple):
     in_flight: int
     workers: int
     pinned_bytes: int
+    held: int
+    exports: int
+    imports: int
 
 
 class CopyTrace(NamedTuple):
@@ -113,8 +127,11 @@ class Fault:
     A fault to inject.
 
     Args:
-        op: A DOCA function without its ``doca_`` prefix (``task_submit``, ``ctx_start``, ...), or ``completion``.
-        kind: ``fail``; ``again`` (as fail with AGAIN); ``corrupt`` (completion only: flips a byte, reports success).
+        op: A DOCA function without its ``doca_`` prefix (``task_submit``, ``ctx_start``, ...), or ``completion``, or
+            ``notification``.
+        kind: ``fail``; ``again`` (as fail with AGAIN). For a completion also ``corrupt`` (flips a byte, reports
+            success) and ``hold`` (withholds it until ``release()``). For a notification ``late`` (a tick later),
+            ``suppress`` (never) and ``spurious`` (an arm is answered for no reason).
         status: The code's name without ``DOCA_ERROR_``, or its number.
         skip: Calls let through first.
         interval: Then every so many-th fails.
@@ -126,7 +143,7 @@ class Fault:
     """
 
     op: str
-    kind: Literal["fail", "again", "corrupt"] = "fail"
+    kind: Literal["fail", "again", "corrupt", "hold", "late", "suppress", "spurious"] = "fail"
     status: str | int = "IO_FAILED"
     skip: int = 0
     interval: int = 1
@@ -195,6 +212,11 @@ def _load(path: str) -> tuple[cffi.FFI, Any]:
         uint64_t docaemu_violations(char *buf, size_t size);
         int docaemu_spurious_notification(void);
         int docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+        int docaemu_revoke_exports(void);
+        int docaemu_time(uint64_t *ns);
+        int docaemu_time_advance(uint64_t ns);
+        int docaemu_hold(int on);
+        int docaemu_release(size_t n, int order, size_t *released);
     """)
     return ffi, ffi.dlopen(path)
 
@@ -309,6 +331,69 @@ def complete(dst: int, *, code: int = 0, fatal: bool = True) -> bool:
     return bool(lib.docaemu_complete(dst, code, fatal) == 0)
 
 
+def hold(on: bool = True, /) -> None:
+    """
+    Withhold the completions of all tasks submitted from now on, in every engine mode, or no longer do so.
+
+    Args:
+        on: False does not let go of those withheld: ``release()`` does.
+
+    Source: ``docaemu_hold``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_hold(on), "docaemu_hold")
+
+
+def release(n: int | None = None, *, order: Literal["fifo", "lifo", "random"] = "fifo") -> int:
+    """
+    Let withheld completions be reported, in the order in which they are released.
+
+    Args:
+        n: How many at most; None for all.
+        order: Which come first, by their submission.
+
+    Returns:
+        How many were released.
+
+    Source: ``docaemu_release``.
+    """
+    ffi, lib = _emulator()
+    released = ffi.new("size_t *")
+    _checked(lib.docaemu_release(2**63 if n is None else n, _ORDERS[order], released), "docaemu_release")
+    return int(released[0])
+
+
+def time_ns() -> int:
+    """
+    Read the virtual clock.
+
+    Returns:
+        Nanoseconds since the start or the last ``reset()``; 0 while nothing asked for virtual time.
+
+    Source: ``docaemu_time``.
+    """
+    ffi, lib = _emulator()
+    ns = ffi.new("uint64_t *")
+    _checked(lib.docaemu_time(ns), "docaemu_time")
+    return int(ns[0])
+
+
+def time_advance(ns: int, /) -> None:
+    """
+    Move the virtual clock; what is due by then can be reported.
+
+    Args:
+        ns: Nanoseconds, not negative.
+
+    Raises:
+        RuntimeError: Past the end of the clock, which is 213 days.
+
+    Source: ``docaemu_time_advance``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_time_advance(ns), "docaemu_time_advance")
+
+
 def faults_pending() -> int:
     """
     How many times injected faults are still to fire.
@@ -378,6 +463,18 @@ def spurious_notification() -> None:
     """
     _, lib = _emulator()
     _checked(lib.docaemu_spurious_notification(), "docaemu_spurious_notification")
+
+
+def revoke_exports() -> None:
+    """
+    End all exports of this process, as if their maps had been stopped.
+
+    Importers' copies fail from now on, and the descriptors can be imported no more.
+
+    Source: ``docaemu_revoke_exports``.
+    """
+    _, lib = _emulator()
+    _checked(lib.docaemu_revoke_exports(), "docaemu_revoke_exports")
 
 
 def last_copies(n: int = 1) -> list[CopyTrace]:

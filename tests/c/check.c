@@ -315,6 +315,7 @@ bed_drain(struct bed *bed)
 	}
 }
 
+#ifndef CHECK_NO_MAIN
 int
 main(int argc, char **argv)
 {
@@ -341,3 +342,4 @@ main(int argc, char **argv)
 	}
 	return 0;
 }
+#endif

@@ -37,7 +37,16 @@ test_configuration_errors_name_line_and_key(void)
 	refuse("fault op=ctx_start kind=corrupt", "line 1", "corrupt");
 	refuse("fault op=ctx_start status=SUCCESS", "line 1", "status");
 	refuse("fault op=ctx_start interval=0", "line 1", "interval");
+	refuse("devices=some", "line 1", "devices");
+	refuse("fault op=ctx_start kind=odd", "line 1", "kind");
+	refuse("fault op=ctx_start nonsense=1", "line 1", "nonsense");
+	refuse("fault op", "line 1", "op");
 	CHECK_DOCA(docaemu_configure(NULL, NULL, 0), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(docaemu_counters(NULL, 8), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(docaemu_live(NULL, 8), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(docaemu_faults_pending(NULL), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(docaemu_last_copies(NULL, 1, NULL), DOCA_ERROR_INVALID_VALUE);
+	configure("devices=default");
 	configure("  seed=7  strict=off # words behind\n;;device a dma=1;version=3.2.1025");
 }
 

@@ -3,7 +3,7 @@
 #include "check.h"
 
 static void
-test_4_8_default_device(void)
+test_4_8_first_device(void)
 {
 	char name[DOCA_DEVINFO_IBDEV_NAME_SIZE];
 	char iface[DOCA_DEVINFO_IFACE_NAME_SIZE];
@@ -30,7 +30,7 @@ test_4_8_default_device(void)
 }
 
 static void
-test_4_1_list_codes(void)
+test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open(void)
 {
 	struct doca_devinfo **list;
 	struct doca_devinfo *saved;
@@ -54,7 +54,7 @@ test_4_1_list_codes(void)
 }
 
 static void
-test_4_8_pci_address_matches_short_and_full(void)
+test_4_8_pci_match__by_address(void)
 {
 	struct doca_devinfo **list;
 	uint32_t num;
@@ -72,13 +72,15 @@ test_4_8_pci_address_matches_short_and_full(void)
 	CHECK_EQ(equal, 0);
 	OK(doca_devinfo_is_equal_pci_addr(list[0], "0001:3a:00.1", &equal));
 	CHECK_EQ(equal, 0);
+	CHECK_DOCA(doca_devinfo_is_equal_pci_addr(list[0], "3a:00.1x", &equal),
+		   DOCA_ERROR_INVALID_VALUE);
 	CHECK_DOCA(doca_devinfo_is_equal_pci_addr(list[0], "nonsense", &equal),
 		   DOCA_ERROR_INVALID_VALUE);
 	OK(doca_devinfo_destroy_list(list));
 }
 
 static void
-test_4_1_getters_need_room(void)
+test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr(void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_devinfo *info = doca_dev_as_devinfo(dev);
@@ -109,7 +111,7 @@ test_4_1_getters_need_room(void)
 }
 
 static void
-test_4_8_open_is_counted(void)
+test_4_8_open_counted__list(void)
 {
 	struct doca_dev *first = open_dev(NULL);
 	struct doca_dev *second = open_dev(NULL);
@@ -128,13 +130,13 @@ test_4_8_open_is_counted(void)
 }
 
 static void
-test_4_8_close_null_succeeds(void)
+test_4_8_close_null(void)
 {
 	OK(doca_dev_close(NULL));
 }
 
 static void
-test_4_1_close_in_use(void)
+test_4_1_dev_close(void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_mmap *mmap;
@@ -209,7 +211,13 @@ test_representors_are_none(void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_devinfo *info = doca_dev_as_devinfo(dev);
+	int foreign[16] = {0};
+	struct doca_devinfo_rep *rep = (struct doca_devinfo_rep *)(void *)foreign;
 	struct doca_devinfo_rep **list;
+	struct doca_dev_rep *opened;
+	enum doca_pci_func_type type;
+	char text[256];
+	uint16_t id;
 	uint8_t flag = 1;
 	uint32_t num = 9;
 
@@ -219,6 +227,35 @@ test_representors_are_none(void)
 	CHECK_EQ(num, 0);
 	OK(doca_devinfo_rep_destroy_list(list));
 	CHECK_DOCA(doca_devinfo_rep_create_list(dev, 77, &list, &num), DOCA_ERROR_INVALID_VALUE);
+	OK(doca_devinfo_rep_cap_is_filter_emulated_supported(info, &flag));
+	CHECK_EQ(flag, 0);
+	OK(doca_devinfo_rep_cap_is_filter_net_supported(info, &flag));
+	CHECK_EQ(flag, 0);
+	OK(doca_devinfo_cap_is_hotplug_manager_supported(info, &flag));
+	CHECK_EQ(flag, 0);
+	OK(doca_devinfo_cap_is_notification_moderation_supported(info, &flag));
+	CHECK_EQ(flag, 0);
+	OK(doca_devinfo_cap_is_accelerate_resource_reclaim_supported(info, &flag));
+	CHECK_EQ(flag, 0);
+	CHECK_DOCA(doca_devinfo_cap_is_hotplug_manager_supported(NULL, &flag),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_dev_accelerate_resource_reclaim(dev), DOCA_ERROR_NOT_SUPPORTED);
+	CHECK_DOCA(doca_devinfo_rep_destroy_list(NULL), DOCA_ERROR_INVALID_VALUE);
+	/* whatever is given as a representor is none */
+	CHECK_DOCA(doca_devinfo_rep_get_iface_name(rep, text, sizeof(text)),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_get_vhca_id(rep, &id), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_get_is_hotplug(rep, &flag), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_get_pci_addr_str(rep, text), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_get_pci_func_type(rep, &type), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_get_vuid(rep, text, sizeof(text)), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_devinfo_rep_is_equal_pci_addr(rep, "03:00.0", &flag),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_dev_rep_open(rep, &opened), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_dev_rep_close((struct doca_dev_rep *)(void *)foreign),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK(doca_dev_rep_as_devinfo((struct doca_dev_rep *)(void *)foreign) == NULL);
+	expect_violations(10, "none of this library's");
 	OK(doca_dev_rep_close(NULL));
 	OK(doca_dev_close(dev));
 }
@@ -251,8 +288,8 @@ test_1_5_version(void)
 	CHECK_DOCA(docaemu_configure("version=3", NULL, 0), DOCA_ERROR_INVALID_VALUE);
 }
 
-TESTS(TEST(test_4_8_default_device), TEST(test_4_1_list_codes),
-      TEST(test_4_8_pci_address_matches_short_and_full), TEST(test_4_1_getters_need_room),
-      TEST(test_4_8_open_is_counted), TEST(test_4_8_close_null_succeeds),
-      TEST(test_4_1_close_in_use), TEST(test_devices_as_configured),
+TESTS(TEST(test_4_8_first_device), TEST(test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open),
+      TEST(test_4_8_pci_match__by_address), TEST(test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr),
+      TEST(test_4_8_open_counted__list), TEST(test_4_8_close_null),
+      TEST(test_4_1_dev_close), TEST(test_devices_as_configured),
       TEST(test_representors_are_none), TEST(test_2_1_error_names), TEST(test_1_5_version));

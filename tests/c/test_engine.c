@@ -183,6 +183,35 @@ test_manual_orders(void)
 }
 
 static void
+test_completing_the_task_that_is_meant(void)
+{
+	struct bed bed;
+	uint64_t dst;
+
+	configure("engine=manual");
+	bed_open(&bed, 4096, 8);
+	bed_start(&bed);
+	dst = (uint64_t)(uintptr_t)bed.memory + 2048;
+	for (size_t i = 0; i < 4; i++) {
+		bed_submit(&bed, i, 0, 2048 + i * 8, 8);
+	}
+	CHECK_DOCA(docaemu_complete(dst + 1, DOCA_SUCCESS, 1), DOCA_ERROR_NOT_FOUND);
+	OK(docaemu_complete(dst + 16, DOCA_SUCCESS, 1));
+	OK(docaemu_complete(dst + 8, DOCA_ERROR_DRIVER, 0));
+	CHECK_DOCA(docaemu_complete(dst + 8, DOCA_SUCCESS, 0), DOCA_ERROR_NOT_FOUND);
+	CHECK_EQ(bed_progress(&bed), 2);
+	CHECK_EQ(bed.order[0], 2);
+	CHECK_EQ(bed.order[1], 1);
+	CHECK_DOCA(bed.status[1], DOCA_ERROR_DRIVER);
+	CHECK_EQ(bed.num_states, 1);
+	OK(docaemu_complete(dst + 24, DOCA_ERROR_DRIVER, 1));
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_error, 3);
+	CHECK_EQ(bed.states[1], DOCA_CTX_STATE_STOPPING);
+	bed_close(&bed);
+}
+
+static void
 test_manual_orders_over_contexts(void)
 {
 	struct bed beds[2];
@@ -369,7 +398,7 @@ let_in(struct bed *bed, struct doca_dma_task_memcpy *task)
 }
 
 static void
-test_two_threads_on_one_engine_is_a_violation(void)
+test_4_3_22_two_threads_on_one_engine_is_a_violation(void)
 {
 	struct bed bed;
 
@@ -385,7 +414,7 @@ test_two_threads_on_one_engine_is_a_violation(void)
 TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_workers),
       TEST(test_worker_mode_runs_nothing_inline), TEST(test_a_doorbell_is_enough),
       TEST(test_idle_workers_do_not_wake), TEST(test_no_system_call_per_doorbell_under_load),
-      TEST(test_manual_orders), TEST(test_manual_orders_over_contexts),
+      TEST(test_manual_orders), TEST(test_completing_the_task_that_is_meant), TEST(test_manual_orders_over_contexts),
       TEST(test_arming_hands_over_at_once), TEST(test_workers_stop_at_a_culprit),
       TEST(test_engines_in_threads),
-      TEST(test_start_and_stop_in_threads), TEST(test_two_threads_on_one_engine_is_a_violation));
+      TEST(test_start_and_stop_in_threads), TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation));

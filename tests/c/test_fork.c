@@ -158,7 +158,7 @@ child_of_environment(void)
 	if (doca_devinfo_create_list(&list, &num) != DOCA_SUCCESS) {
 		_exit(100);
 	}
-	_exit((int)num * 10 + (doca_version_runtime()[0] - '0'));
+	exit((int)num * 10 + (doca_version_runtime()[0] - '0'));
 }
 
 static void
@@ -176,6 +176,7 @@ test_environment(void)
 	CHECK_EQ(run_again(NULL, path), 27);
 	CHECK_EQ(run_again("version=4.0.0", path), 24);
 	CHECK_EQ(run_again("nonsense", NULL), 13);
+	CHECK_EQ(run_again(NULL, "/nonexistent/file"), 13);
 	unlink(path);
 }
 

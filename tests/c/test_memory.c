@@ -78,7 +78,7 @@ test_4_5_4_permission_combinations(void)
 }
 
 static void
-test_4_1_max_num_devices(void)
+test_4_1_mmap_set_max_num_devices(void)
 {
 	struct doca_mmap *mmap;
 	struct doca_dev *a;
@@ -191,7 +191,6 @@ test_4_5_8_export_checks_come_first(void)
 	OK(doca_mmap_stop(mmap));
 	OK(doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_PCI_READ_ONLY));
 	OK(doca_mmap_start(mmap));
-	CHECK_DOCA(doca_mmap_export_pci(mmap, dev, &desc, &len), DOCA_ERROR_NOT_SUPPORTED);
 	CHECK_DOCA(doca_mmap_export_rdma(mmap, dev, &desc, &len), DOCA_ERROR_NOT_PERMITTED);
 	CHECK_DOCA(doca_mmap_create_from_export(NULL, memory, 0, dev, &mmap),
 		   DOCA_ERROR_INVALID_VALUE);
@@ -332,7 +331,7 @@ test_4_6_8_chains(void)
 }
 
 static void
-test_4_1_inventory(void)
+test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand(void)
 {
 	struct doca_buf_inventory *inventory;
 	struct doca_buf *a;
@@ -383,8 +382,8 @@ test_4_1_inventory(void)
 }
 
 TESTS(TEST(test_4_5_1_setters_fail_after_start), TEST(test_4_5_2_memrange_once),
-      TEST(test_4_5_4_permission_combinations), TEST(test_4_1_max_num_devices),
+      TEST(test_4_5_4_permission_combinations), TEST(test_4_1_mmap_set_max_num_devices),
       TEST(test_4_5_14_free_callback), TEST(test_4_5_14_bufs_keep_the_map),
       TEST(test_map_lives_until_its_context_is_destroyed),
       TEST(test_4_5_8_export_checks_come_first), TEST(test_memlock_limit),
-      TEST(test_4_6_1_head_and_data), TEST(test_4_6_8_chains), TEST(test_4_1_inventory));
+      TEST(test_4_6_1_head_and_data), TEST(test_4_6_8_chains), TEST(test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand));

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 
 static void
-test_4_1_pe_codes(void)
+test_4_1_pe_create__pe_destroy__pe_connect_ctx__pe_set_event_mode(void)
 {
 	struct doca_pe *pe;
 	struct doca_pe *other;
@@ -73,7 +73,7 @@ test_4_2_4_arming_with_a_completion_pending(void)
 }
 
 static void
-test_4_2_6_readable_once_until_cleared(void)
+test_4_2_5_6_readable_once_until_cleared(void)
 {
 	struct docaemu_counters before;
 	struct bed bed;
@@ -112,7 +112,7 @@ test_4_2_7_unarmed_does_not_signal(void)
 }
 
 static void
-test_4_2_8_selective_serves_only_what_was_pending(void)
+test_4_2_8_11_selective_serves_only_what_was_pending(void)
 {
 	struct bed bed;
 
@@ -133,7 +133,7 @@ test_4_2_8_selective_serves_only_what_was_pending(void)
 }
 
 static void
-test_4_2_9_all_serves_everything(void)
+test_4_2_9_10_all_serves_everything(void)
 {
 	struct bed bed;
 
@@ -178,7 +178,7 @@ test_4_2_14_submitting_while_armed(void)
 }
 
 static void
-test_strict_edge_is_silent_in_mode_all_only(void)
+test_4_2_12_strict_edge_is_silent_in_mode_all_only(void)
 {
 	struct bed bed;
 
@@ -270,10 +270,10 @@ test_several_contexts_share_an_engine(void)
 	bed_close(&bed);
 }
 
-TESTS(TEST(test_4_1_pe_codes), TEST(test_4_2_1_one_handle_close_on_exec),
+TESTS(TEST(test_4_1_pe_create__pe_destroy__pe_connect_ctx__pe_set_event_mode), TEST(test_4_2_1_one_handle_close_on_exec),
       TEST(test_4_2_4_arming_with_a_completion_pending),
-      TEST(test_4_2_6_readable_once_until_cleared), TEST(test_4_2_7_unarmed_does_not_signal),
-      TEST(test_4_2_8_selective_serves_only_what_was_pending),
-      TEST(test_4_2_9_all_serves_everything), TEST(test_4_2_14_submitting_while_armed),
-      TEST(test_strict_edge_is_silent_in_mode_all_only), TEST(test_spurious_notification),
+      TEST(test_4_2_5_6_readable_once_until_cleared), TEST(test_4_2_7_unarmed_does_not_signal),
+      TEST(test_4_2_8_11_selective_serves_only_what_was_pending),
+      TEST(test_4_2_9_10_all_serves_everything), TEST(test_4_2_14_submitting_while_armed),
+      TEST(test_4_2_12_strict_edge_is_silent_in_mode_all_only), TEST(test_spurious_notification),
       TEST(test_pending_state_change_signals), TEST(test_several_contexts_share_an_engine));

@@ -48,7 +48,7 @@ test_4_6_2_bytes_are_copied(void)
 }
 
 static void
-test_4_3_1_one_step_per_call(void)
+test_4_3_1_3_one_step_per_call(void)
 {
 	struct bed bed;
 
@@ -115,7 +115,7 @@ resubmit(struct bed *bed, struct doca_dma_task_memcpy *task)
 }
 
 static void
-test_4_3_6_callback_may_resubmit(void)
+test_4_3_6_12_callback_may_resubmit(void)
 {
 	struct bed bed;
 
@@ -219,7 +219,7 @@ bad_task(struct bed *bed, struct doca_buf *src, struct doca_buf *dst)
 }
 
 static void
-test_4_7_bad_tasks_fail_late(void)
+test_4_7_zero_length__oversize__permission(void)
 {
 	struct doca_mmap *readonly;
 	struct doca_buf *dst;
@@ -351,7 +351,7 @@ test_4_3_18_full_queue_is_again(void)
 }
 
 static void
-test_4_3_20_without_flush_nothing_begins(void)
+test_4_3_19_20_without_flush_nothing_begins(void)
 {
 	struct bed bed;
 
@@ -435,7 +435,7 @@ test_4_6_4_destination_is_appended_to(void)
 }
 
 static void
-test_4_6_9_lists_on_both_sides(void)
+test_4_6_9_10_lists_on_both_sides(void)
 {
 	struct doca_dma_task_memcpy *task;
 	union doca_data data = {.u64 = 0};
@@ -536,12 +536,12 @@ test_4_6_6_overlap_is_a_violation(void)
 	bed_close(&bed);
 }
 
-TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_one_step_per_call),
+TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_3_5_progress_from_a_callback_is_a_violation),
-      TEST(test_4_3_6_callback_may_resubmit), TEST(test_4_3_13_pool_exhaustion_is_no_memory),
+      TEST(test_4_3_6_12_callback_may_resubmit), TEST(test_4_3_13_pool_exhaustion_is_no_memory),
       TEST(test_4_3_14_alloc_needs_running), TEST(test_4_3_16_bufs_may_follow),
-      TEST(test_4_7_bad_tasks_fail_late), TEST(test_4_5_6_permissions_that_allow_a_destination),
+      TEST(test_4_7_zero_length__oversize__permission), TEST(test_4_5_6_permissions_that_allow_a_destination),
       TEST(test_settings_that_refuse_early), TEST(test_4_3_18_full_queue_is_again),
-      TEST(test_4_3_20_without_flush_nothing_begins), TEST(test_4_3_21_ordered_completions),
-      TEST(test_4_6_4_destination_is_appended_to), TEST(test_4_6_9_lists_on_both_sides),
+      TEST(test_4_3_19_20_without_flush_nothing_begins), TEST(test_4_3_21_ordered_completions),
+      TEST(test_4_6_4_destination_is_appended_to), TEST(test_4_6_9_10_lists_on_both_sides),
       TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));

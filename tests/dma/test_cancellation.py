@@ -218,7 +218,7 @@ async def test_some_of_a_batch_are_cancelled(held_dma: DMA) -> None:
 
 async def test_dropped_copies_keep_their_memory_and_finish(held_dma: DMA) -> None:
     """C2: no reference is left above, and still the memory is pinned until the engine ends."""
-    futures = [held_dma.copy(bytes([i]) * 100_000, bytearray(100_000)) for i in range(5)]
+    futures = [held_dma.copy(bytes([i]) * 60_000, bytearray(60_000)) for i in range(5)]
     await when_held(held_dma, 5)
     for future in futures[:3]:
         future.cancel()

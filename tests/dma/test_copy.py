@@ -52,8 +52,9 @@ async def test_every_limit_of_the_device(engine: str, limit: int, list_len: int)
         before = emulator.counters()
         await copied(dma, pattern(length), offset=1)
         after = emulator.counters()
-    # The least number of tasks, none above the limit.
-    assert after.submits - before.submits == -(-length // limit)
+    # None above the limit, and no more than striping a long copy over 8 tasks or so needs.
+    fewest = -(-length // limit)
+    assert fewest <= after.submits - before.submits <= max(fewest, 9)
     assert after.bytes - before.bytes == length
     assert after.completions_error == 0
 
@@ -218,8 +219,8 @@ async def test_bytes_done_counts_segments(held_dma: DMA) -> None:
         assert future.bytes_done == 0
         emulator.step(2)
         await until(lambda: future.bytes_done, "the completions of two segments")
-        assert future.bytes_done == 2 * 2**21
-        emulator.step(3)
+        assert future.bytes_done == sum(copy.length for copy in emulator.last_copies(64)[-2:])
+        await until(lambda: emulator.step(1) == 0 and future.done(), "the rest")
         assert await future == 5 * 2**21
         assert future.bytes_done == 5 * 2**21
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory runs out: each allocation of each call fails in turn, the call gives NO_MEMORY, and all
+ * goes on. This program's allocator stands in front of the C library's.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <errno.h>
+
+void *
+__libc_malloc(size_t size);
+void *
+__libc_calloc(size_t num, size_t size);
+void *
+__libc_realloc(void *old, size_t size);
+void *
+__libc_memalign(size_t alignment, size_t size);
+
+static _Thread_local int left = -1; /* allocations until the one that fails; -1: none does */
+
+static bool
+fails(void)
+{
+	if (left < 0 || left-- != 0) {
+		return false;
+	}
+	errno = ENOMEM;
+	return true;
+}
+
+void *
+malloc(size_t size)
+{
+	return fails() ? NULL : __libc_malloc(size);
+}
+
+void *
+calloc(size_t num, size_t size)
+{
+	return fails() ? NULL : __libc_calloc(num, size);
+}
+
+void *
+realloc(void *old, size_t size)
+{
+	return fails() ? NULL : __libc_realloc(old, size);
+}
+
+void *
+aligned_alloc(size_t alignment, size_t size)
+{
+	return fails() ? NULL : __libc_memalign(alignment, size);
+}
+
+/* Let the n-th allocation of a call fail for n = 0, 1, ..., until the call succeeds. */
+#define EXHAUST(call) \
+	do { \
+		doca_error_t got_ = DOCA_ERROR_NO_MEMORY; \
+		int n_; \
+		for (n_ = 0; got_ != DOCA_SUCCESS && n_ < 16; n_++) { \
+			left = n_; \
+			got_ = (call); \
+			left = -1; \
+			if (got_ != DOCA_SUCCESS) { \
+				CHECK_DOCA(got_, DOCA_ERROR_NO_MEMORY); \
+			} \
+		} \
+		CHECK_DOCA(got_, DOCA_SUCCESS); \
+		CHECK(n_ > 1); \
+	} while (0)
+
+static void
+ignore(struct doca_dma_task_memcpy *task, union doca_data a, union doca_data b)
+{
+	(void)task;
+	(void)a;
+	(void)b;
+}
+
+static void
+test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create(void)
+{
+	struct doca_buf_inventory *inventory;
+	struct doca_devinfo **list;
+	struct doca_mmap *mmap;
+	struct doca_dev *dev;
+	struct doca_dma *dma;
+	struct doca_pe *pe;
+	uint32_t num;
+
+	EXHAUST(doca_devinfo_create_list(&list, &num));
+	EXHAUST(doca_dev_open(list[0], &dev));
+	OK(doca_devinfo_destroy_list(list));
+	EXHAUST(doca_mmap_create(&mmap));
+	EXHAUST(doca_mmap_add_dev(mmap, dev));
+	EXHAUST(doca_buf_inventory_create(4, &inventory));
+	OK(doca_buf_inventory_start(inventory));
+	EXHAUST(doca_buf_inventory_expand(inventory, 4));
+	OK(doca_buf_inventory_get_num_elements(inventory, &num));
+	CHECK_EQ(num, 8);
+	EXHAUST(doca_pe_create(&pe));
+	EXHAUST(doca_dma_create(dev, &dma));
+	OK(doca_pe_connect_ctx(pe, doca_dma_as_ctx(dma)));
+	OK(doca_dma_task_memcpy_set_conf(dma, ignore, ignore, 4));
+	configure("engine=manual");
+	EXHAUST(doca_ctx_start(doca_dma_as_ctx(dma)));
+	OK(doca_ctx_stop(doca_dma_as_ctx(dma)));
+	OK(doca_dma_task_memcpy_set_conf(dma, ignore, ignore, 6));
+	EXHAUST(doca_ctx_start(doca_dma_as_ctx(dma)));
+	OK(doca_ctx_stop(doca_dma_as_ctx(dma)));
+	OK(doca_dma_destroy(dma));
+	OK(doca_pe_destroy(pe));
+	OK(doca_buf_inventory_destroy(inventory));
+	OK(doca_mmap_destroy(mmap));
+	OK(doca_dev_close(dev));
+}
+
+static void
+test_configuration(void)
+{
+	EXHAUST(docaemu_configure("seed=3", NULL, 0));
+	EXHAUST(docaemu_configure("version=3.1.0", NULL, 0));
+	EXHAUST(docaemu_configure("device a", NULL, 0));
+	EXHAUST(docaemu_configure("fault op=pe_create", NULL, 0));
+}
+
+static void
+test_log_backends(void)
+{
+	struct doca_log_backend *backend;
+
+	EXHAUST(doca_log_backend_create_with_file(stderr, &backend));
+	EXHAUST(doca_log_backend_create_with_syslog("docaemu-test", &backend));
+}
+
+TESTS(TEST(test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create),
+      TEST(test_configuration), TEST(test_log_backends));

@@ -1,0 +1,99 @@
+"""The command: what it prints, its exit status, its profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiodocadma.testing.conformance import Abi, Case, Outcome, Variant, run_isolated
+from aiodocadma.testing.conformance import __main__ as command
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aiodocadma.testing.conformance", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_word_selects_cases_and_json_has_them() -> None:
+    result = run("--json", "-k", "4.4.11")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [(one["row"], one["outcome"]) for one in found] == [("4.4.11", "pass")] * 2
+    assert [one["findings"] for one in found] == [{"stop_idle": "success"}, {"stop_idle": "bad_state"}]
+
+
+def test_the_environment_does_not_break_a_case() -> None:
+    result = run("-k", "4.3.16", "--engine", "worker", DOCAEMU_CONFIG="fault op=task_submit")
+    assert result.returncode == 0, "a case resets what the environment set"
+
+
+def test_a_failure_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_isolated", lambda choice, variant: Outcome("a", "4.3.16", "fail", "broken"))
+    assert command.main(["-k", "4.3.16"]) == 1
+    assert command.main(["--row", "4.3"]) == 2
+
+
+def test_a_missing_library_gives_two(tmp_path: Path) -> None:
+    result = run("--library", f"{tmp_path}/none.so")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "none.so" in result.stderr
+
+
+def test_a_case_that_crashes_fails_alone() -> None:
+    def crash(bed: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    variant = Variant(Case("test_4_1_pe_create", "4.1.pe_create", crash, ("default",), "", ()), "default", None)
+    outcome = run_isolated("emulator", variant)
+    assert (outcome.outcome, outcome.detail) == ("fail", "the process was killed by SIGKILL")
+    json.dumps(outcome._asdict())
+
+
+def test_a_folder_without_a_library_gives_two(tmp_path: Path) -> None:
+    result = run("--library", str(tmp_path))
+    assert (result.returncode, result.stderr) == (2, f"conformance: {tmp_path} holds no libdoca_common.so\n")
+
+
+def test_the_profile_is_loaded_by_the_emulator(tmp_path: Path) -> None:
+    outcomes = [
+        Outcome("a", "4.4.11", "pass", findings={"stop_idle": "bad_state", "flush_status": "SHUTDOWN"}),
+        Outcome("b", "4.8.first_device", "pass", findings={"max_buf_size": "1048576", "max_num_tasks": "4096"}),
+        Outcome("c", "4.2.1", "pass", notes={"what the handle is": "anon_inode:[eventfd]; as on Linux"}),
+    ]
+    path = tmp_path / "card.conf"
+    path.write_text(command.profile(outcomes, "3.2.1025"))
+    code = (
+        "from aiodocadma.testing.conformance import Abi\n"
+        "a = Abi('emulator')\n"
+        "print(a.ffi.string(a.doca_version_runtime()).decode())\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DOCAEMU_CONFIG_FILE": str(path)},
+    )
+    assert (result.stdout, result.stderr) == ("3.2.1025\n", "")
+
+
+def test_a_run_writes_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile"
+    assert command.main(["-k", "4.6.10", "--engine", "default", "--profile", str(path)]) == 0
+    assert "dst_list=" in path.read_text()
+    assert "passed" in capsys.readouterr().out
+
+
+def test_attributes_of_the_library_are_its_functions() -> None:
+    with pytest.raises(AttributeError):
+        _ = Abi("emulator").doca_no_such_call
