@@ -54,7 +54,8 @@ class MemoryMap(Buffer):
 
         Source: ``doca_mmap_destroy``.
         """
-        if not self.closed and not self._close():
+        # Closing the DMA has closed its maps, but the caller's memory is unlocked here.
+        if not self._close() and not self.closed:
             raise BufferInUseError(
                 f"the map is in use by {self._users} copies and {self._views} exported buffers",
                 hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",

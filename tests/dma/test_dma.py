@@ -641,6 +641,22 @@ async def test_the_graveyard_is_bounded(engine: str) -> None:
         assert dma.statistics().restarts == 0
 
 
+async def test_a_map_of_a_closed_dma_can_be_closed() -> None:
+    """C2: closing the DMA closes its maps; closing such a map unlocks the caller's memory at once."""
+    memory = bytearray(10)
+    async with aiodocadma.open_dma() as dma:
+        memory_map = await dma.register(memory)
+        allocated = await dma.alloc(10)
+        view = memoryview(allocated)
+    assert memory_map.closed
+    memory_map.close()
+    memory.append(0)
+    allocated.close()  # a view of it is no hindrance: it is closed already, and its memory is the view's
+    assert view[0] == 0
+    view.release()
+    await allocated.aclose()
+
+
 # ---- fork
 
 
