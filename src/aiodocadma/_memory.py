@@ -71,6 +71,8 @@ class MemoryMap(Buffer):
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
         """
+        if not self.closed and self._views and self._dma._registering:
+            await self._dma.drain()  # the view may be that of a copy whose other side is being registered
         while not self.closed and self._users:
             await self._dma.drain()
         self.close()

@@ -657,6 +657,16 @@ async def test_a_map_of_a_closed_dma_can_be_closed() -> None:
     await allocated.aclose()
 
 
+async def test_closing_a_map_waits_for_a_copy_whose_other_side_is_being_registered() -> None:
+    nbytes = 1 << 20  # registered in a worker, the copy waits
+    async with aiodocadma.open_dma() as dma:
+        memory_map = await dma.alloc(nbytes)
+        future = dma.copy(bytes(nbytes), memory_map)
+        await memory_map.aclose()
+        assert memory_map.closed
+        assert await future == nbytes
+
+
 # ---- fork
 
 
