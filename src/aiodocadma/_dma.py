@@ -437,7 +437,9 @@ class DMA(Channel):
             return self._empty(tag)
         if self._max_waiting and self._room() <= 0:
             self._refuse("full")
-        items = [*sources, *destinations]
+        # What is empty cannot be registered, and takes no part.
+        sources = [item for item in sources if item.plain.nbytes]
+        items = [*sources, *(item for item in destinations if item.plain.nbytes)]
         if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
             buffers = [self._mapped(item, self._engine.register_now) for item in items]
             if None not in buffers:
@@ -459,6 +461,8 @@ class DMA(Channel):
             except BaseException as exc:
                 self._fail(future, exc)
                 self._admission.after_turn()
+            finally:
+                items.clear()  # until here they keep the maps from being closed; now the copy does
 
         self._start_worker(register, then)
         return future
