@@ -667,6 +667,19 @@ async def test_closing_a_map_waits_for_a_copy_whose_other_side_is_being_register
         assert await future == nbytes
 
 
+async def test_a_map_of_a_memoryview_in_a_cycle_is_collected() -> None:
+    """CPython clears the view before its export ends, if the collector sees that: the process died of it."""
+    async with aiodocadma.open_dma() as dma:
+        memory = bytearray(10)
+        view = memoryview(memory)
+        cycle: list[Any] = [await dma.register(view)]
+        del view
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        memory.append(0)
+
+
 # ---- fork
 
 
