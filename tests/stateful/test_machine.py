@@ -534,6 +534,9 @@ class Machine(RuleBasedStateMachine):
         if pairs[0].src is None:
             self.mark_bad(copy, 0, "fatal")
         srcs, dsts = self.sides(pairs, rng)
+        for side in (srcs, dsts):
+            if rng.random() < 0.3:
+                side.insert(rng.randint(1, len(side)), bytearray())
         dma = self.open
         self.begin(copy, lambda: dma.copy(srcs, dsts), [*srcs, *dsts])
 
@@ -757,6 +760,7 @@ class Machine(RuleBasedStateMachine):
         self.settle(closed=True)
         assert not self.copies, self.copies
         self.dma = None
+        gc.collect()  # exceptions hold frames, and those the memory
         for memory in self.memories:
             if isinstance(memory.obj, bytearray):
                 memory.obj.append(0)  # nobody has it locked
@@ -902,7 +906,7 @@ def machine(engine: str, loop: str) -> type[Machine]:
 
 
 QUICK = settings(
-    max_examples=8,
+    max_examples=20,
     stateful_step_count=40,
     deadline=None,
     database=None,
