@@ -115,7 +115,9 @@ class Storm:
         if kind == "lists":
             cut = self.rng.randint(0, len(src))
             views = memoryview(src).cast("B"), memoryview(dst).cast("B")
-            return self.dma.copy([views[0][cut:], views[0][:cut]], [views[1][: len(src) - cut], views[1][-cut or None :]])
+            return self.dma.copy(
+                [views[0][cut:], views[0][:cut]], [views[1][: len(src) - cut], views[1][-cut or None :]]
+            )
         if kind == "many":
             step = max(1, len(src) // 7)
             offsets = range(0, len(src) - step + 1, step)
