@@ -71,10 +71,14 @@ class MemoryMap(Buffer):
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
         """
-        if not self.closed and self._views and self._dma._registering:
-            await self._dma.drain()  # the view may be that of a copy whose other side is being registered
-        while not self.closed and self._users:
-            await self._dma.drain()
+        while not self.closed:
+            if self._users:
+                await self._dma.drain()
+            elif self._views and self._dma._registering:
+                # The view may be that of a copy whose other side is being registered, even of one that has ended since.
+                await self._dma._registered()
+            else:
+                break
         self.close()
 
     async def __aenter__(self) -> Self:

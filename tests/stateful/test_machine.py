@@ -695,9 +695,7 @@ class Machine(RuleBasedStateMachine):
     def drain(self) -> None:
         self.finish(self.open.drain())
         assert self.open.statistics().pending == 0
-        self.turns(3)
-        self.settle()
-        assert not [copy for copy in self.copies if copy.kind != "submit"], self.copies
+        self.settle_all(but="submit")  # which waits for room before there is a copy to wait for
 
     # ---- faults
 
@@ -756,9 +754,7 @@ class Machine(RuleBasedStateMachine):
                 self.forget_map(memory)
                 if memory.obj is None:
                     memory.map = None
-        self.turns(3)
-        self.settle(closed=True)
-        assert not self.copies, self.copies
+        self.settle_all(closed=True)
         self.dma = None
         gc.collect()  # exceptions hold frames, and those the memory
         for memory in self.memories:
@@ -778,6 +774,15 @@ class Machine(RuleBasedStateMachine):
                 self.ended.append(copy)
                 self.judge(copy, outcome, closed)
                 copy.let_go()
+
+    def settle_all(self, *, closed: bool = False, but: str = "") -> None:
+        """The engine holds nothing: within a few turns all tasks have noticed."""
+        for _ in range(20):
+            self.turns(1)
+            self.settle(closed)
+            if all(copy.kind == but for copy in self.copies):
+                return
+        raise AssertionError([(copy.kind, copy.handle, copy.future) for copy in self.copies])
 
     def judge(self, copy: Copy, outcome: BaseException | int, closed: bool) -> None:
         """It ended as the model allows, and the bytes are what that end says."""
