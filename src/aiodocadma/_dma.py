@@ -604,6 +604,8 @@ class DMA(Channel):
             self._fault_timer = None
         if self._closing is not None:
             if not self._registering:
+                # What was flushed since closing began is not replayed. The turn that ends it precedes the close.
+                self._abandon()
                 self._loop.remove_reader(self._native.fd)
                 # A turn later: the loop must have forgotten the fd before it is closed.
                 self._native_closed = True
