@@ -4259,8 +4259,52 @@ address(PyObject *module, PyObject *object)
 	return answer;
 }
 
+static const char export_name[] = "aiodocadma._fast.export";
+
+static void
+export_release(PyObject *capsule)
+{
+	Py_buffer *view = PyCapsule_GetPointer(capsule, export_name);
+
+	PyBuffer_Release(view);
+	PyMem_Free(view);
+}
+
+PyDoc_STRVAR(export_doc, "_export(obj, /)\n"
+			 "--\n"
+			 "\n"
+			 "Hold an export of an object's C-contiguous buffer for as long as the result lives.\n"
+			 "\n"
+			 "The result is hidden from the garbage collector: found in a cycle, an exported memoryview is\n"
+			 "cleared before its export ends, and CPython then crashes.\n"
+			 "\n"
+			 "Source: PEP 3118.\n");
+
+static PyObject *
+export(PyObject *self, PyObject *obj)
+{
+	Py_buffer *view = PyMem_Malloc(sizeof(*view));
+	PyObject *capsule;
+
+	(void)self;
+	if (view == NULL) {
+		return PyErr_NoMemory();
+	}
+	if (PyObject_GetBuffer(obj, view, PyBUF_FULL_RO) < 0) {
+		PyMem_Free(view);
+		return NULL;
+	}
+	capsule = PyCapsule_New(view, export_name, export_release);
+	if (capsule == NULL) {
+		PyBuffer_Release(view);
+		PyMem_Free(view);
+	}
+	return capsule;
+}
+
 static PyMethodDef functions[] = {
 	{"_address", address, METH_O, address_doc},
+	{"_export", export, METH_O, export_doc},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -25,6 +25,7 @@ import functools
 import logging
 import os
 import threading
+import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 from weakref import ref
@@ -113,6 +114,7 @@ class DMA(Channel):
         self._thread = threading.get_ident()
         self._capabilities = engine.capabilities()
         self._registering = 0  # worker calls that closing waits for
+        self._registrants: list[asyncio.Future[None]] = []  # who waits for the end of one
         self._recycling = False
         self._lost: BaseException | None = None  # why
         self._max_waiting = max_waiting or 0
@@ -296,11 +298,20 @@ class DMA(Channel):
             try:
                 then(result, exception)
             finally:
+                registrants, self._registrants = self._registrants, []
+                for waiter in registrants:
+                    wake(waiter)
                 if self._closing is not None:
                     self._advance()
 
         self._registering += 1
         _worker.start(self._loop, function, ended)
+
+    async def _registered(self) -> None:
+        """Wait until a registration under way has ended."""
+        waiter = self._loop.create_future()
+        self._registrants.append(waiter)
+        await waiter
 
     # ---- copies
 
@@ -430,6 +441,13 @@ class DMA(Channel):
 
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
+        try:
+            return self._copy_items(src, dst, tag)
+        except BaseException as exc:
+            traceback.clear_frames(exc.__traceback__)  # whoever keeps the exception must not keep the memory locked
+            raise
+
+    def _copy_items(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         self._check()
         sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src)
         nbytes = check_items(sources, destinations)
@@ -437,12 +455,15 @@ class DMA(Channel):
             return self._empty(tag)
         if self._max_waiting and self._room() <= 0:
             self._refuse("full")
-        items = [*sources, *destinations]
+        # What is empty cannot be registered, and takes no part.
+        sources = [item for item in sources if item.plain.nbytes]
+        items = [*sources, *(item for item in destinations if item.plain.nbytes)]
         if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
             buffers = [self._mapped(item, self._engine.register_now) for item in items]
             if None not in buffers:
                 return self._copy_buffers(cast("list[Buffer]", buffers), len(sources), tag)
 
+        num_sources = len(sources)
         future = self._reserve(nbytes, tag)
 
         def register() -> list[Buffer]:
@@ -455,10 +476,14 @@ class DMA(Channel):
                 if len(buffers) == 2:
                     self._start(future, *buffers)
                 else:
-                    self._start_plan(future, self._plan_lists(buffers[: len(sources)], buffers[len(sources) :]))
+                    self._start_plan(future, self._plan_lists(buffers[:num_sources], buffers[num_sources:]))
             except BaseException as exc:
+                traceback.clear_frames(exc.__traceback__)
                 self._fail(future, exc)
                 self._admission.after_turn()
+            finally:
+                buffers = None  # a traceback may have this frame
+                items.clear()  # until here they keep the maps from being closed; now the copy does
 
         self._start_worker(register, then)
         return future
@@ -582,6 +607,8 @@ class DMA(Channel):
             self._fault_timer = None
         if self._closing is not None:
             if not self._registering:
+                # What was flushed since closing began is not replayed. The turn that ends it precedes the close.
+                self._abandon()
                 self._loop.remove_reader(self._native.fd)
                 # A turn later: the loop must have forgotten the fd before it is closed.
                 self._native_closed = True

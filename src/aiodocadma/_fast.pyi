@@ -12,6 +12,7 @@ _Reason: TypeAlias = Literal[
 ]
 
 def _address(obj: object, /) -> int: ...
+def _export(obj: object, /) -> object: ...
 
 # In fact no subclass: it speaks the same protocol, and asyncio.isfuture() is true of it.
 @final

@@ -54,7 +54,8 @@ class MemoryMap(Buffer):
 
         Source: ``doca_mmap_destroy``.
         """
-        if not self.closed and not self._close():
+        # Closing the DMA has closed its maps, but the caller's memory is unlocked here.
+        if not self._close() and not self.closed:
             raise BufferInUseError(
                 f"the map is in use by {self._users} copies and {self._views} exported buffers",
                 hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
@@ -70,8 +71,14 @@ class MemoryMap(Buffer):
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
         """
-        while not self.closed and self._users:
-            await self._dma.drain()
+        while not self.closed:
+            if self._users:
+                await self._dma.drain()
+            elif self._views and self._dma._registering:
+                # The view may be that of a copy whose other side is being registered, even of one that has ended since.
+                await self._dma._registered()
+            else:
+                break
         self.close()
 
     async def __aenter__(self) -> Self:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if lib.adma_fast_install() != 0:
     raise ImportError("aiodocadma: the native types could not be made")
 
-from aiodocadma._fast import Buffer, Channel, CopyFuture, _address  # (made by the line above)
+from aiodocadma._fast import Buffer, Channel, CopyFuture, _address, _export  # (made by the line above)
 
 __all__ = [
     "ACCESS_LOCAL_READ_ONLY",
@@ -353,7 +353,7 @@ class NativeChannel:
 
 def export(obj: Any) -> object:
     """Hold an export of an object's C-contiguous buffer for as long as the result lives."""
-    return cast(object, ffi.from_buffer(obj))
+    return _export(obj)
 
 
 def address_of(view: memoryview) -> int:

@@ -144,6 +144,21 @@ async def test_closed_while_the_context_restarts() -> None:
         assert [type(result) for result in results] == [DocaIoFailedError, *[aiodocadma.ClosedError] * 2]
 
 
+async def test_a_fault_while_closing_ends_what_it_flushes() -> None:
+    emulator.configure(engine="manual")
+    emulator.inject(emulator.Fault("completion"))
+    async with aiodocadma.open_dma() as dma:
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(4)]
+        await turns()
+        closing = asyncio.ensure_future(dma.aclose())
+        await turns()
+        emulator.step(10)
+        await closing
+        await until(lambda: all(future.done() for future in futures), "all copies", limit=10)
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(result) for result in results] == [DocaIoFailedError, *[aiodocadma.ClosedError] * 3]
+
+
 async def test_a_failure_that_leaves_the_context_running() -> None:
     emulator.inject(emulator.Fault("completion", fatal=False))
     async with aiodocadma.open_dma() as dma:

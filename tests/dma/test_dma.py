@@ -641,6 +641,59 @@ async def test_the_graveyard_is_bounded(engine: str) -> None:
         assert dma.statistics().restarts == 0
 
 
+async def test_a_map_of_a_closed_dma_can_be_closed() -> None:
+    """C2: closing the DMA closes its maps; closing such a map unlocks the caller's memory at once."""
+    memory = bytearray(10)
+    async with aiodocadma.open_dma() as dma:
+        memory_map = await dma.register(memory)
+        allocated = await dma.alloc(10)
+        view = memoryview(allocated)
+    assert memory_map.closed
+    memory_map.close()
+    memory.append(0)
+    allocated.close()  # a view of it is no hindrance: it is closed already, and its memory is the view's
+    assert view[0] == 0
+    view.release()
+    await allocated.aclose()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_closing_a_map_waits_for_a_copy_whose_other_side_is_being_registered(cancelled: bool) -> None:
+    nbytes = 1 << 20  # registered in a worker, the copy waits
+    async with aiodocadma.open_dma() as dma:
+        memory_map = await dma.alloc(nbytes)
+        future = dma.copy(bytes(nbytes), memory_map)
+        if cancelled:
+            future.cancel()
+        await memory_map.aclose()
+        assert memory_map.closed
+        if not cancelled:
+            assert await future == nbytes
+
+
+async def test_the_exception_of_a_refused_copy_locks_nothing() -> None:
+    """C6: it has a traceback, and that has frames that saw the memory."""
+    dst = bytearray(10)
+    async with aiodocadma.open_dma() as dma:
+        with pytest.raises(aiodocadma.BoundsError) as caught:
+            dma.copy([bytes(11)], [dst])
+        dst.append(0)
+        assert caught.value.__traceback__ is not None
+
+
+async def test_a_map_of_a_memoryview_in_a_cycle_is_collected() -> None:
+    """CPython clears the view before its export ends, if the collector sees that: the process died of it."""
+    async with aiodocadma.open_dma() as dma:
+        memory = bytearray(10)
+        view = memoryview(memory)
+        cycle: list[Any] = [await dma.register(view)]
+        del view
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        memory.append(0)
+
+
 # ---- fork
 
 

@@ -55,6 +55,13 @@ async def test_a_gather_is_one_task_where_the_device_has_lists(dma: DMA) -> None
         assert bytes(dst)[:100] == b"".join(bytes(src)[i * 100 : i * 100 + 10] for i in range(10))
 
 
+async def test_empty_plain_objects_in_lists(dma: DMA) -> None:
+    for nbytes in (3, 1 << 20):  # the latter is registered in a worker
+        dst = bytearray(nbytes)
+        assert await dma.copy([b"", b"x" * nbytes, bytearray()], [bytearray(), dst]) == nbytes
+        assert dst == b"x" * nbytes
+
+
 async def test_plain_objects_in_lists(dma: DMA) -> None:
     dst = [bytearray(3), bytearray(b"xxxx")]
     assert await dma.copy([b"ab", np.frombuffer(b"cd", np.uint8), memoryview(b"e")], dst) == 5
