@@ -199,8 +199,8 @@ doca_buf_inventory_buf_dup(struct doca_buf_inventory *inventory, const struct do
 		return DOCA_ERROR_NO_MEMORY;
 	}
 	for (src = src_buf; src != NULL; src = src->next) {
-		struct doca_buf *copy = take(inventory, src->mmap, src->addr, src->len, src->data,
-					     src->data_len);
+		struct doca_buf *copy =
+			take(inventory, src->mmap, src->addr, src->len, src->data, src->data_len);
 
 		copy->prev = tail;
 		if (tail != NULL) {

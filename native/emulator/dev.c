@@ -410,8 +410,7 @@ doca_devinfo_get_ipv4_addr(const struct doca_devinfo *devinfo, uint8_t *ipv4_add
 	EMU_ENTER("devinfo_get_ipv4_addr");
 	EMU_CHECK(devinfo, EMU_MAGIC_DEVINFO);
 	EMU_CHECK_OUT(ipv4_addr);
-	return size < DOCA_DEVINFO_IPV4_ADDR_SIZE ? DOCA_ERROR_INVALID_VALUE
-						  : DOCA_ERROR_NOT_FOUND;
+	return size < DOCA_DEVINFO_IPV4_ADDR_SIZE ? DOCA_ERROR_INVALID_VALUE : DOCA_ERROR_NOT_FOUND;
 }
 
 doca_error_t
@@ -420,8 +419,7 @@ doca_devinfo_get_ipv6_addr(const struct doca_devinfo *devinfo, uint8_t *ipv6_add
 	EMU_ENTER("devinfo_get_ipv6_addr");
 	EMU_CHECK(devinfo, EMU_MAGIC_DEVINFO);
 	EMU_CHECK_OUT(ipv6_addr);
-	return size < DOCA_DEVINFO_IPV6_ADDR_SIZE ? DOCA_ERROR_INVALID_VALUE
-						  : DOCA_ERROR_NOT_FOUND;
+	return size < DOCA_DEVINFO_IPV6_ADDR_SIZE ? DOCA_ERROR_INVALID_VALUE : DOCA_ERROR_NOT_FOUND;
 }
 
 doca_error_t

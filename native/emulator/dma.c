@@ -420,8 +420,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	}
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
 		room += emu_buf_room(dst);
-		permitted = permitted && dst->mmap->writable &&
-			    emu_mmap_has_dev(dst->mmap, ctx->dev);
+		permitted =
+			permitted && dst->mmap->writable && emu_mmap_has_dev(dst->mmap, ctx->dev);
 	}
 	task->special = task->src->next != NULL || task->dst->next != NULL ? EMU_TASK_LISTS : 0;
 	task->len = length;
@@ -433,8 +433,8 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 								 : DOCA_SUCCESS;
 	} else if (length == 0) {
 		planned = DOCA_ERROR_IO_FAILED;
-		refused = emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE
-							   : DOCA_SUCCESS;
+		refused =
+			emu_get(EMU_ZERO_AT_SUBMIT) != 0 ? DOCA_ERROR_INVALID_VALUE : DOCA_SUCCESS;
 	} else if (too_large(dma, task->src, task->dst) || length > room ||
 		   (task->dst->next != NULL && emu_get(EMU_DST_LIST_FAILS) != 0)) {
 		planned = DOCA_ERROR_IO_FAILED;

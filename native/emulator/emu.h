@@ -96,8 +96,10 @@ extern pthread_mutex_t emu_lock;
 #define EMU_FLAG_FAULTS 2u
 extern _Atomic uint32_t emu_flags;
 
-doca_error_t emu_enter_slow(const char *op);
-void emu_init(void);
+doca_error_t
+emu_enter_slow(const char *op);
+void
+emu_init(void);
 
 /* What a submit must look at beyond the bufs; 0 while it is only those. */
 #define EMU_SPECIAL_FAULTS 1u  /* faults are set */
@@ -125,14 +127,21 @@ struct emu_completion_fault {
 
 enum emu_notify { EMU_NOTIFY_NORMAL, EMU_NOTIFY_LATE, EMU_NOTIFY_SUPPRESS, EMU_NOTIFY_SPURIOUS };
 
-enum emu_notify emu_fault_notification(bool arm);
+enum emu_notify
+emu_fault_notification(bool arm);
 
-bool emu_fault_completion(const void *src, struct emu_completion_fault *fault);
-doca_error_t emu_fault_add(char *words, char *error, size_t error_size);
-void emu_faults_reset(void);
-doca_error_t emu_parse_status(const char *text, doca_error_t *status);
-doca_error_t emu_parse_number(const char *text, uint64_t *value);
-doca_error_t emu_version_set(const char *text);
+bool
+emu_fault_completion(const void *src, struct emu_completion_fault *fault);
+doca_error_t
+emu_fault_add(char *words, char *error, size_t error_size);
+void
+emu_faults_reset(void);
+doca_error_t
+emu_parse_status(const char *text, doca_error_t *status);
+doca_error_t
+emu_parse_number(const char *text, uint64_t *value);
+doca_error_t
+emu_version_set(const char *text);
 
 /* ---- objects: a magic word in front, another one when dead ---- */
 
@@ -157,13 +166,19 @@ emu_is(const void *object, uint32_t magic)
 	return object != NULL && ((const struct emu_object *)object)->magic == magic;
 }
 
-doca_error_t emu_bad_object(const char *func, const void *object, uint32_t magic);
-void emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
+doca_error_t
+emu_bad_object(const char *func, const void *object, uint32_t magic);
+void
+emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-void emu_violations_reset(void);
-void emu_read_live(struct docaemu_live *now);
-void emu_retire(void *object, size_t size);
-void emu_log(uint32_t level, const char *func, const char *format, ...)
+void
+emu_violations_reset(void);
+void
+emu_read_live(struct docaemu_live *now);
+void
+emu_retire(void *object, size_t size);
+void
+emu_log(uint32_t level, const char *func, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Leave the calling function with INVALID_VALUE unless the object is what it should be. */
@@ -259,12 +274,17 @@ emu_sub(_Atomic uint64_t *counter, uint64_t n)
  * With checksum=1, sums of a task's bytes: taken at its submission, compared when it begins, taken
  * anew when it is done, compared when it is reported.
  */
-void emu_sum_submitted(struct doca_dma_task_memcpy *task);
-void emu_sum_begins(struct doca_dma_task_memcpy *task);
-void emu_sum_done(struct doca_dma_task_memcpy *task);
-void emu_sum_reported(struct doca_dma_task_memcpy *task);
+void
+emu_sum_submitted(struct doca_dma_task_memcpy *task);
+void
+emu_sum_begins(struct doca_dma_task_memcpy *task);
+void
+emu_sum_done(struct doca_dma_task_memcpy *task);
+void
+emu_sum_reported(struct doca_dma_task_memcpy *task);
 
-void emu_trace_copy(const void *src, const void *dst, size_t length);
+void
+emu_trace_copy(const void *src, const void *dst, size_t length);
 
 /* ---- devices (dev.c) ---- */
 
@@ -298,13 +318,20 @@ struct doca_dev {
 	_Atomic uint32_t num_users; /* mmaps and contexts */
 };
 
-doca_error_t emu_device_add(char *words, char *error, size_t error_size);
-void emu_devices_default(void);
-void emu_devices_none(void);
-doca_error_t emu_parse_pci(const char *text, char out[DOCA_DEVINFO_PCI_ADDR_SIZE]);
-uint64_t emu_device_max_buf_size(const struct emu_device *device);
-uint64_t emu_device_max_list_len(const struct emu_device *device);
-uint64_t emu_device_max_tasks(const struct emu_device *device);
+doca_error_t
+emu_device_add(char *words, char *error, size_t error_size);
+void
+emu_devices_default(void);
+void
+emu_devices_none(void);
+doca_error_t
+emu_parse_pci(const char *text, char out[DOCA_DEVINFO_PCI_ADDR_SIZE]);
+uint64_t
+emu_device_max_buf_size(const struct emu_device *device);
+uint64_t
+emu_device_max_list_len(const struct emu_device *device);
+uint64_t
+emu_device_max_tasks(const struct emu_device *device);
 
 /* ---- memory maps and bufs ---- */
 
@@ -342,8 +369,10 @@ struct doca_mmap {
 	struct emu_import *import; /* of a map created from an export */
 };
 
-bool emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev);
-void emu_mmaps_forget_user(uint64_t bit);
+bool
+emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev);
+void
+emu_mmaps_forget_user(uint64_t bit);
 
 static inline bool
 emu_mmap_has_dev(const struct doca_mmap *mmap, const struct doca_dev *dev)
@@ -391,7 +420,8 @@ struct doca_buf_inventory {
 	union doca_data user_data;
 };
 
-void emu_buf_release(struct doca_buf *head);
+void
+emu_buf_release(struct doca_buf *head);
 
 static inline size_t
 emu_buf_room(const struct doca_buf *buf)
@@ -541,16 +571,26 @@ struct doca_dma {
 	uint64_t max_list_len;
 };
 
-void emu_ctx_init(struct doca_ctx *ctx, struct doca_dev *dev);
-void emu_ctx_fini(struct doca_ctx *ctx);
-void emu_ctx_break(struct doca_ctx *ctx, doca_error_t culprit);
-void emu_ctx_set_state(struct doca_ctx *ctx, enum doca_ctx_states state);
-void emu_ctx_to_idle(struct doca_ctx *ctx);
-doca_error_t emu_dma_start(struct doca_dma *dma);
-doca_error_t emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate);
-void emu_dma_execute(struct doca_dma_task_memcpy *task);
-void emu_dma_land(struct doca_dma_task_memcpy *task);
-void emu_dma_unhold(struct doca_dma_task_memcpy *task);
+void
+emu_ctx_init(struct doca_ctx *ctx, struct doca_dev *dev);
+void
+emu_ctx_fini(struct doca_ctx *ctx);
+void
+emu_ctx_break(struct doca_ctx *ctx, doca_error_t culprit);
+void
+emu_ctx_set_state(struct doca_ctx *ctx, enum doca_ctx_states state);
+void
+emu_ctx_to_idle(struct doca_ctx *ctx);
+doca_error_t
+emu_dma_start(struct doca_dma *dma);
+doca_error_t
+emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate);
+void
+emu_dma_execute(struct doca_dma_task_memcpy *task);
+void
+emu_dma_land(struct doca_dma_task_memcpy *task);
+void
+emu_dma_unhold(struct doca_dma_task_memcpy *task);
 
 /* ---- progress engines ---- */
 
@@ -583,13 +623,20 @@ struct doca_pe {
 
 extern _Thread_local char emu_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-void emu_pe_signal(struct doca_pe *pe);
-void emu_pe_signal_late(struct doca_pe *pe);
-bool emu_ctx_step(struct doca_ctx *ctx);
-bool emu_pe_foreign_thread(struct doca_pe *pe, const char *func);
-void emu_pes_spurious(void);
-void emu_pes_collect(struct docaemu_counters *counters, uint64_t *in_flight);
-void emu_pes_reset_stats(void);
+void
+emu_pe_signal(struct doca_pe *pe);
+void
+emu_pe_signal_late(struct doca_pe *pe);
+bool
+emu_ctx_step(struct doca_ctx *ctx);
+bool
+emu_pe_foreign_thread(struct doca_pe *pe, const char *func);
+void
+emu_pes_spurious(void);
+void
+emu_pes_collect(struct docaemu_counters *counters, uint64_t *in_flight);
+void
+emu_pes_reset_stats(void);
 
 /* Whether another thread is inside this progress engine. */
 static inline bool
@@ -626,10 +673,14 @@ emu_pe_in_callback(struct doca_pe *pe)
 
 /* ---- engine (engine.c) ---- */
 
-doca_error_t emu_ring_create(struct emu_ring *ring, uint32_t size);
-void emu_ring_destroy(struct emu_ring *ring);
-struct doca_task *emu_ring_claim(struct emu_ring *ring, uint32_t limit);
-struct doca_task *emu_ring_take(struct emu_ring *ring, uint32_t index);
+doca_error_t
+emu_ring_create(struct emu_ring *ring, uint32_t size);
+void
+emu_ring_destroy(struct emu_ring *ring);
+struct doca_task *
+emu_ring_claim(struct emu_ring *ring, uint32_t limit);
+struct doca_task *
+emu_ring_take(struct emu_ring *ring, uint32_t index);
 
 static inline uint32_t
 emu_ring_tail(struct emu_ring *ring)
@@ -643,25 +694,45 @@ emu_ring_waiting(struct emu_ring *ring)
 	return emu_ring_tail(ring) - atomic_load_explicit(&ring->head, memory_order_acquire);
 }
 
-doca_error_t emu_engine_add(struct doca_ctx *ctx);
-void emu_engine_remove(struct doca_ctx *ctx);
-void emu_engine_barrier(void);
-void emu_engine_doorbell(struct doca_ctx *ctx, bool large);
-void emu_engine_handoff(struct doca_pe *pe);
-void emu_engine_late(void);
-struct doca_task *emu_engine_claim_flush(struct doca_ctx *ctx);
-doca_error_t emu_engine_step(size_t n, int order, size_t *stepped);
-doca_error_t emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal);
-void emu_engine_reseed(void);
-bool emu_engine_idle(void);
-void emu_engine_fork_prepare(void);
-void emu_engine_fork_parent(void);
-void emu_engine_fork_child(void);
-void emu_dev_fork_child(void);
-void emu_mmap_fork_child(void);
-void emu_pe_fork_child(void);
-void emu_log_fork_prepare(void);
-void emu_log_fork_done(void);
-void emu_copy(uint8_t *dst, const uint8_t *src, size_t len);
+doca_error_t
+emu_engine_add(struct doca_ctx *ctx);
+void
+emu_engine_remove(struct doca_ctx *ctx);
+void
+emu_engine_barrier(void);
+void
+emu_engine_doorbell(struct doca_ctx *ctx, bool large);
+void
+emu_engine_handoff(struct doca_pe *pe);
+void
+emu_engine_late(void);
+struct doca_task *
+emu_engine_claim_flush(struct doca_ctx *ctx);
+doca_error_t
+emu_engine_step(size_t n, int order, size_t *stepped);
+doca_error_t
+emu_engine_complete(uint64_t dst, doca_error_t status, bool fatal);
+void
+emu_engine_reseed(void);
+bool
+emu_engine_idle(void);
+void
+emu_engine_fork_prepare(void);
+void
+emu_engine_fork_parent(void);
+void
+emu_engine_fork_child(void);
+void
+emu_dev_fork_child(void);
+void
+emu_mmap_fork_child(void);
+void
+emu_pe_fork_child(void);
+void
+emu_log_fork_prepare(void);
+void
+emu_log_fork_done(void);
+void
+emu_copy(uint8_t *dst, const uint8_t *src, size_t len);
 
 #endif /* EMU_H_ */

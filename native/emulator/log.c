@@ -65,7 +65,7 @@ level_name(uint32_t level)
 static int
 syslog_priority(uint32_t level)
 {
-	static const int priorities[] = {LOG_DEBUG, LOG_CRIT, LOG_ERR,	LOG_WARNING,
+	static const int priorities[] = {LOG_DEBUG, LOG_CRIT,  LOG_ERR,	 LOG_WARNING,
 					 LOG_INFO,  LOG_DEBUG, LOG_DEBUG};
 
 	return is_level(level) ? priorities[level / 10 - 1] : LOG_DEBUG;
@@ -186,8 +186,11 @@ doca_log(uint32_t level, int source, const char *fname, int line, const char *fu
 	}
 	slash = fname != NULL ? strrchr(fname, '/') : NULL;
 	va_start(args, format);
-	log_line(false, level, name, slash != NULL ? slash + 1 : fname != NULL ? fname : "?", line,
-		 func != NULL ? func : "?", format, args);
+	log_line(false, level, name,
+		 slash != NULL	 ? slash + 1
+		 : fname != NULL ? fname
+				 : "?",
+		 line, func != NULL ? func : "?", format, args);
 	va_end(args);
 	return DOCA_SUCCESS;
 }
@@ -245,8 +248,8 @@ backend_add(const struct doca_log_backend *model, struct doca_log_backend **back
 		new_backend->lower = new_backend->sdk ? global_sdk : global_lower;
 	}
 	if (new_backend->upper == 0) {
-		new_backend->upper = new_backend->sdk ? (uint32_t)DOCA_LOG_LEVEL_CRIT
-						      : global_upper;
+		new_backend->upper =
+			new_backend->sdk ? (uint32_t)DOCA_LOG_LEVEL_CRIT : global_upper;
 	}
 	new_backend->next = backends;
 	backends = new_backend;

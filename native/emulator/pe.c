@@ -545,8 +545,8 @@ doca_pe_request_notification(struct doca_pe *pe)
 	}
 	/* From here on a completion signals; those before it are looked for below. */
 	ctx = pe->cursor;
-	strict_edge = emu_get(EMU_EDGE_STRICT) != 0 &&
-		      pe->event_mode == DOCA_PE_EVENT_MODE_PROGRESS_ALL;
+	strict_edge =
+		emu_get(EMU_EDGE_STRICT) != 0 && pe->event_mode == DOCA_PE_EVENT_MODE_PROGRESS_ALL;
 	if (strict_edge) {
 		for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
 			collect_done(ctx);

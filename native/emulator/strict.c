@@ -51,9 +51,8 @@ emu_retire(void *object, size_t size)
 
 	((struct emu_object *)object)->magic |= EMU_DEAD;
 	pthread_mutex_lock(&emu_lock);
-	while (quarantine_num != 0 &&
-	       (quarantine_num == EMU_QUARANTINE_OBJECTS ||
-		quarantine_bytes + size > EMU_QUARANTINE_BYTES)) {
+	while (quarantine_num != 0 && (quarantine_num == EMU_QUARANTINE_OBJECTS ||
+				       quarantine_bytes + size > EMU_QUARANTINE_BYTES)) {
 		old[num_old++] = quarantine[quarantine_first].object;
 		quarantine_bytes -= quarantine[quarantine_first].size;
 		quarantine_first = (quarantine_first + 1) % EMU_QUARANTINE_OBJECTS;
@@ -78,8 +77,9 @@ emu_retire(void *object, size_t size)
 static const char *
 kind_name(uint32_t magic)
 {
-	static const char *const names[] = {"object", "devinfo", "dev", "mmap", "buf",
-					    "buf inventory", "pe", "ctx", "task", "representor"};
+	static const char *const names[] = {"object", "devinfo",       "dev", "mmap",
+					    "buf",    "buf inventory", "pe",  "ctx",
+					    "task",   "representor"};
 	uint32_t kind = magic & 0xffff;
 
 	return kind < sizeof(names) / sizeof(names[0]) ? names[kind] : names[0];
@@ -361,8 +361,8 @@ report_at_exit(void)
 void
 emu_trace_copy(const void *src, const void *dst, size_t length)
 {
-	uint64_t i = atomic_fetch_add_explicit(&num_copies, 1, memory_order_relaxed) %
-		     EMU_KEPT_COPIES;
+	uint64_t i =
+		atomic_fetch_add_explicit(&num_copies, 1, memory_order_relaxed) % EMU_KEPT_COPIES;
 
 	atomic_store_explicit(&copies[i].src, (uintptr_t)src, memory_order_relaxed);
 	atomic_store_explicit(&copies[i].dst, (uintptr_t)dst, memory_order_relaxed);

@@ -12,8 +12,8 @@ ring_doorbell(struct doca_ctx *ctx)
 	struct doca_pe *pe = ctx->pe;
 	bool large = doca_unlikely(atomic_load_explicit(&ctx->large.tail, memory_order_relaxed) !=
 				   ctx->large.pending);
-	bool small = atomic_load_explicit(&ctx->small.tail, memory_order_relaxed) !=
-		     ctx->small.pending;
+	bool small =
+		atomic_load_explicit(&ctx->small.tail, memory_order_relaxed) != ctx->small.pending;
 
 	if (small) {
 		atomic_store(&ctx->small.tail, ctx->small.pending);
@@ -48,8 +48,8 @@ submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool val
 		return DOCA_ERROR_BAD_STATE;
 	}
 	if (doca_unlikely(ctx->state != DOCA_CTX_STATE_RUNNING)) {
-		emu_log(DOCA_LOG_LEVEL_ERROR, func, "ctx %p is not running (state %d)",
-			(void *)ctx, (int)ctx->state);
+		emu_log(DOCA_LOG_LEVEL_ERROR, func, "ctx %p is not running (state %d)", (void *)ctx,
+			(int)ctx->state);
 		return DOCA_ERROR_BAD_STATE;
 	}
 	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
@@ -86,13 +86,12 @@ submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool val
 	ctx->in_flight++;
 	emu_add_own(&pe->stats.in_flight, 1);
 	in_flight = atomic_load_explicit(&pe->stats.in_flight, memory_order_relaxed);
-	if (doca_unlikely(in_flight > atomic_load_explicit(&pe->stats.max_in_flight,
-							   memory_order_relaxed))) {
+	if (doca_unlikely(in_flight >
+			  atomic_load_explicit(&pe->stats.max_in_flight, memory_order_relaxed))) {
 		atomic_store_explicit(&pe->stats.max_in_flight, in_flight, memory_order_relaxed);
 	}
 	emu_add_own(&pe->stats.submits, 1);
-	atomic_store_explicit(&ring->slots[ring->pending & ring->mask], task,
-			      memory_order_relaxed);
+	atomic_store_explicit(&ring->slots[ring->pending & ring->mask], task, memory_order_relaxed);
 	ring->pending++;
 	if (doca_likely((flags & DOCA_TASK_SUBMIT_FLAG_FLUSH) != 0)) {
 		ring_doorbell(ctx);

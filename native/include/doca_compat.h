@@ -16,8 +16,7 @@
 #ifdef DOCA_ALLOW_EXPERIMENTAL_API
 #define DOCA_EXPERIMENTAL DOCA_STABLE
 #else
-#define DOCA_EXPERIMENTAL \
-	__attribute__((deprecated("this DOCA call is experimental"))) DOCA_STABLE
+#define DOCA_EXPERIMENTAL __attribute__((deprecated("this DOCA call is experimental"))) DOCA_STABLE
 #endif
 
 #ifdef DOCA_ALLOW_DEPRECATED_API

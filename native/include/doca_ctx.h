@@ -40,7 +40,8 @@ typedef void (*doca_ctx_state_changed_callback_t)(const union doca_data user_dat
  * @retval DOCA_ERROR_BAD_STATE not idle
  */
 DOCA_STABLE
-doca_error_t doca_ctx_start(struct doca_ctx *ctx);
+doca_error_t
+doca_ctx_start(struct doca_ctx *ctx);
 
 /**
  * Stop a context. Tasks in flight are flushed; it is idle once every task was freed.
@@ -48,40 +49,45 @@ doca_error_t doca_ctx_start(struct doca_ctx *ctx);
  * @retval DOCA_ERROR_IN_PROGRESS it is stopping; progress until the state callback says idle
  */
 DOCA_STABLE
-doca_error_t doca_ctx_stop(struct doca_ctx *ctx);
+doca_error_t
+doca_ctx_stop(struct doca_ctx *ctx);
 
 /** The state. */
 DOCA_STABLE
-doca_error_t doca_ctx_get_state(const struct doca_ctx *ctx, enum doca_ctx_states *state);
+doca_error_t
+doca_ctx_get_state(const struct doca_ctx *ctx, enum doca_ctx_states *state);
 
 /**
  * Set what is called at each change of state; replaces an earlier one.
  * @retval DOCA_ERROR_BAD_STATE not idle
  */
 DOCA_STABLE
-doca_error_t doca_ctx_set_state_changed_cb(struct doca_ctx *ctx,
-					   doca_ctx_state_changed_callback_t cb);
+doca_error_t
+doca_ctx_set_state_changed_cb(struct doca_ctx *ctx, doca_ctx_state_changed_callback_t cb);
 
 /**
  * Set the word that comes back in callbacks.
  * @retval DOCA_ERROR_BAD_STATE not idle
  */
 DOCA_STABLE
-doca_error_t doca_ctx_set_user_data(struct doca_ctx *ctx, union doca_data user_data);
+doca_error_t
+doca_ctx_set_user_data(struct doca_ctx *ctx, union doca_data user_data);
 
 /** The word that comes back in callbacks. */
 DOCA_STABLE
-doca_error_t doca_ctx_get_user_data(const struct doca_ctx *ctx, union doca_data *user_data);
+doca_error_t
+doca_ctx_get_user_data(const struct doca_ctx *ctx, union doca_data *user_data);
 
 /** Tasks submitted and not reported. */
 DOCA_STABLE
-doca_error_t doca_ctx_get_num_inflight_tasks(const struct doca_ctx *ctx,
-					     size_t *num_inflight_tasks);
+doca_error_t
+doca_ctx_get_num_inflight_tasks(const struct doca_ctx *ctx, size_t *num_inflight_tasks);
 
 /** Number of completion vectors: 1 on the emulator. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_ctx_cap_get_num_completion_vectors(const struct doca_devinfo *devinfo,
-						     uint32_t *num_comp_vectors);
+doca_error_t
+doca_ctx_cap_get_num_completion_vectors(const struct doca_devinfo *devinfo,
+					uint32_t *num_comp_vectors);
 
 /**
  * Choose the completion vector.
@@ -89,25 +95,29 @@ doca_error_t doca_ctx_cap_get_num_completion_vectors(const struct doca_devinfo *
  * @retval DOCA_ERROR_BAD_STATE not idle
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_ctx_set_completion_vector(struct doca_ctx *ctx, uint32_t comp_vector);
+doca_error_t
+doca_ctx_set_completion_vector(struct doca_ctx *ctx, uint32_t comp_vector);
 
 /**
  * Move the data path to a DPA.
  * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_ctx_set_datapath_on_dpa(struct doca_ctx *ctx, struct doca_dpa *dpa_dev);
+doca_error_t
+doca_ctx_set_datapath_on_dpa(struct doca_ctx *ctx, struct doca_dpa *dpa_dev);
 
 /**
  * Move the data path to a GPU.
  * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_ctx_set_datapath_on_gpu(struct doca_ctx *ctx, struct doca_gpu *gpu_dev);
+doca_error_t
+doca_ctx_set_datapath_on_gpu(struct doca_ctx *ctx, struct doca_gpu *gpu_dev);
 
 /** Begin all tasks that were submitted without the flush flag; the context must not be idle. */
 DOCA_EXPERIMENTAL
-void doca_ctx_flush_tasks(struct doca_ctx *ctx);
+void
+doca_ctx_flush_tasks(struct doca_ctx *ctx);
 
 #ifdef __cplusplus
 }

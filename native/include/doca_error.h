@@ -58,11 +58,13 @@ typedef enum doca_error {
 
 /** A sentence for a code; "unrecognized error code" for a number that is none. Any thread. */
 DOCA_STABLE
-const char *doca_error_get_descr(doca_error_t error);
+const char *
+doca_error_get_descr(doca_error_t error);
 
 /** The enumerator's name; "unrecognized error code" for a number that is none. Any thread. */
 DOCA_STABLE
-const char *doca_error_get_name(doca_error_t error);
+const char *
+doca_error_get_name(doca_error_t error);
 
 #ifdef __cplusplus
 }

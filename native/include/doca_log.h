@@ -33,8 +33,9 @@ typedef void (*log_flush_callback)(char *buf);
  * main.
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log(uint32_t level, int source, const char *fname, int line, const char *func,
-		      const char *format, ...) __attribute__((format(printf, 6, 7)));
+doca_error_t
+doca_log(uint32_t level, int source, const char *fname, int line, const char *func,
+	 const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /**
  * Name a source of log lines; the number identifies it in doca_log.
@@ -42,105 +43,121 @@ doca_error_t doca_log(uint32_t level, int source, const char *fname, int line, c
  * @retval DOCA_ERROR_NO_MEMORY
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_register_source(const char *source_name, int *source);
+doca_error_t
+doca_log_register_source(const char *source_name, int *source);
 
 /**
  * Give a source back.
  * @retval DOCA_ERROR_INVALID_VALUE no such source
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_unregister_source(int source);
+doca_error_t
+doca_log_unregister_source(int source);
 
 /** Make two backends of the program's lines: stdout down from INFO, stderr up from WARNING. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_standard(void);
+doca_error_t
+doca_log_backend_create_standard(void);
 
 /** Make a backend that writes to a stream, which stays the caller's. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_file(FILE *fptr, struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_file(FILE *fptr, struct doca_log_backend **backend);
 
 /** Make a backend that writes to a file descriptor, which stays the caller's. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_fd(int fd, struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_fd(int fd, struct doca_log_backend **backend);
 
 /** Make a backend that fills a buffer and calls `handler` with it before it overflows. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_buf(char *buf, size_t capacity,
-					      log_flush_callback handler,
-					      struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_buf(char *buf, size_t capacity, log_flush_callback handler,
+				 struct doca_log_backend **backend);
 
 /** Make a backend that writes to syslog. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_syslog(const char *name,
-						 struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_syslog(const char *name, struct doca_log_backend **backend);
 
 /** As doca_log_backend_create_with_file, for the library's own lines. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_file_sdk(FILE *fptr, struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_file_sdk(FILE *fptr, struct doca_log_backend **backend);
 
 /** As doca_log_backend_create_with_fd, for the library's own lines. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_fd_sdk(int fd, struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_fd_sdk(int fd, struct doca_log_backend **backend);
 
 /** As doca_log_backend_create_with_buf, for the library's own lines. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_buf_sdk(char *buf, size_t capacity,
-						  log_flush_callback handler,
-						  struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_buf_sdk(char *buf, size_t capacity, log_flush_callback handler,
+				     struct doca_log_backend **backend);
 
 /** As doca_log_backend_create_with_syslog, for the library's own lines. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_create_with_syslog_sdk(const char *name,
-						     struct doca_log_backend **backend);
+doca_error_t
+doca_log_backend_create_with_syslog_sdk(const char *name, struct doca_log_backend **backend);
 
 /**
  * Set the limit of a backend of the library's lines.
  * @retval DOCA_ERROR_INVALID_VALUE not such a backend, or no level
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_set_sdk_level(struct doca_log_backend *backend, uint32_t level);
+doca_error_t
+doca_log_backend_set_sdk_level(struct doca_log_backend *backend, uint32_t level);
 
 /** Set the least severe level a backend writes. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_set_level_lower_limit(struct doca_log_backend *backend,
-						    uint32_t level);
+doca_error_t
+doca_log_backend_set_level_lower_limit(struct doca_log_backend *backend, uint32_t level);
 
 /** Keep this backend's lower limit when the global one changes. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_set_level_lower_limit_strict(struct doca_log_backend *backend);
+doca_error_t
+doca_log_backend_set_level_lower_limit_strict(struct doca_log_backend *backend);
 
 /** Set the most severe level a backend writes. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_set_level_upper_limit(struct doca_log_backend *backend,
-						    uint32_t upper_limit);
+doca_error_t
+doca_log_backend_set_level_upper_limit(struct doca_log_backend *backend, uint32_t upper_limit);
 
 /** Keep this backend's upper limit when the global one changes. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_backend_set_level_upper_limit_strict(struct doca_log_backend *backend);
+doca_error_t
+doca_log_backend_set_level_upper_limit_strict(struct doca_log_backend *backend);
 
 /** Set the least severe level for all backends of the program that are not strict. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_level_set_global_lower_limit(uint32_t level);
+doca_error_t
+doca_log_level_set_global_lower_limit(uint32_t level);
 
 /** Set the least severe level for all backends of the library's lines. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_level_set_global_sdk_limit(uint32_t level);
+doca_error_t
+doca_log_level_set_global_sdk_limit(uint32_t level);
 
 /** Set the most severe level for all backends of the program that are not strict. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_log_level_set_global_upper_limit(uint32_t upper_limit);
+doca_error_t
+doca_log_level_set_global_upper_limit(uint32_t upper_limit);
 
 /** The global lower limit; DOCA_LOG_LEVEL_INFO unless set. */
 DOCA_EXPERIMENTAL
-uint32_t doca_log_level_get_global_lower_limit(void);
+uint32_t
+doca_log_level_get_global_lower_limit(void);
 
 /** The limit of the library's lines; DOCA_LOG_LEVEL_INFO unless set. */
 DOCA_EXPERIMENTAL
-uint32_t doca_log_level_get_global_sdk_limit(void);
+uint32_t
+doca_log_level_get_global_sdk_limit(void);
 
 /** The global upper limit; DOCA_LOG_LEVEL_CRIT unless set. */
 DOCA_EXPERIMENTAL
-uint32_t doca_log_level_get_global_upper_limit(void);
+uint32_t
+doca_log_level_get_global_upper_limit(void);
 
 /* Log with the source registered in this file by DOCA_LOG_REGISTER. */
 #define DOCA_LOG(level, format, ...) \

@@ -31,7 +31,8 @@ typedef void(doca_mmap_memrange_free_cb_t)(void *addr, size_t len, void *cookie)
  * @retval DOCA_ERROR_NO_MEMORY
  */
 DOCA_STABLE
-doca_error_t doca_mmap_create(struct doca_mmap **mmap);
+doca_error_t
+doca_mmap_create(struct doca_mmap **mmap);
 
 /**
  * Destroy a memory map, stopping it first; calls the free callback if the map was ever started.
@@ -41,7 +42,8 @@ doca_error_t doca_mmap_create(struct doca_mmap **mmap);
  * (emulator setting map_lifetime)
  */
 DOCA_STABLE
-doca_error_t doca_mmap_destroy(struct doca_mmap *mmap);
+doca_error_t
+doca_mmap_destroy(struct doca_mmap *mmap);
 
 /**
  * Register the range with the devices.
@@ -50,7 +52,8 @@ doca_error_t doca_mmap_destroy(struct doca_mmap *mmap);
  * @retval DOCA_ERROR_NOT_PERMITTED created from an export, or more memory than may be locked
  */
 DOCA_STABLE
-doca_error_t doca_mmap_start(struct doca_mmap *mmap);
+doca_error_t
+doca_mmap_start(struct doca_mmap *mmap);
 
 /**
  * Give up the registration; the map can be started again.
@@ -58,7 +61,8 @@ doca_error_t doca_mmap_start(struct doca_mmap *mmap);
  * (emulator setting export_stop)
  */
 DOCA_STABLE
-doca_error_t doca_mmap_stop(struct doca_mmap *mmap);
+doca_error_t
+doca_mmap_stop(struct doca_mmap *mmap);
 
 /**
  * Let a device reach the memory; before start.
@@ -67,7 +71,8 @@ doca_error_t doca_mmap_stop(struct doca_mmap *mmap);
  * @retval DOCA_ERROR_ALREADY_EXIST
  */
 DOCA_STABLE
-doca_error_t doca_mmap_add_dev(struct doca_mmap *mmap, struct doca_dev *dev);
+doca_error_t
+doca_mmap_add_dev(struct doca_mmap *mmap, struct doca_dev *dev);
 
 /**
  * Take a device away; before start.
@@ -75,7 +80,8 @@ doca_error_t doca_mmap_add_dev(struct doca_mmap *mmap, struct doca_dev *dev);
  * @retval DOCA_ERROR_NOT_PERMITTED started, or created from an export
  */
 DOCA_STABLE
-doca_error_t doca_mmap_rm_dev(struct doca_mmap *mmap, struct doca_dev *dev);
+doca_error_t
+doca_mmap_rm_dev(struct doca_mmap *mmap, struct doca_dev *dev);
 
 /**
  * Set the range, once in the life of the map.
@@ -84,22 +90,25 @@ doca_error_t doca_mmap_rm_dev(struct doca_mmap *mmap, struct doca_dev *dev);
  * @retval DOCA_ERROR_NOT_PERMITTED already set
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len);
+doca_error_t
+doca_mmap_set_memrange(struct doca_mmap *mmap, void *addr, size_t len);
 
 /**
  * The range; of an imported map the exporter's.
  * @retval DOCA_ERROR_BAD_STATE never set
  */
 DOCA_STABLE
-doca_error_t doca_mmap_get_memrange(const struct doca_mmap *mmap, void **addr, size_t *len);
+doca_error_t
+doca_mmap_get_memrange(const struct doca_mmap *mmap, void **addr, size_t *len);
 
 /**
  * Set the range to a dma-buf, once in the life of the map; codes as doca_mmap_set_memrange.
  * @retval DOCA_ERROR_NOT_SUPPORTED on the emulator for what is otherwise right
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,
-					   size_t dmabuf_offset, size_t len);
+doca_error_t
+doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd, void *addr,
+			      size_t dmabuf_offset, size_t len);
 
 /**
  * Set who may touch the memory, or'ed from enum doca_access_flag; local read and write unless set.
@@ -107,7 +116,8 @@ doca_error_t doca_mmap_set_dmabuf_memrange(struct doca_mmap *mmap, int dmabuf_fd
  * @retval DOCA_ERROR_BAD_STATE started
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_permissions(struct doca_mmap *mmap, uint32_t access_mask);
+doca_error_t
+doca_mmap_set_permissions(struct doca_mmap *mmap, uint32_t access_mask);
 
 /**
  * Set how many devices may be added.
@@ -115,34 +125,39 @@ doca_error_t doca_mmap_set_permissions(struct doca_mmap *mmap, uint32_t access_m
  * @retval DOCA_ERROR_NOT_PERMITTED the map was started once
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_max_num_devices(struct doca_mmap *mmap, uint32_t max_num_devices);
+doca_error_t
+doca_mmap_set_max_num_devices(struct doca_mmap *mmap, uint32_t max_num_devices);
 
 /** How many devices may be added. */
 DOCA_STABLE
-doca_error_t doca_mmap_get_max_num_devices(const struct doca_mmap *mmap, uint32_t *max_num_devices);
+doca_error_t
+doca_mmap_get_max_num_devices(const struct doca_mmap *mmap, uint32_t *max_num_devices);
 
 /**
  * Set what is called with range and `opaque` when the map is destroyed.
  * @retval DOCA_ERROR_BAD_STATE started
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_free_cb(struct doca_mmap *mmap, doca_mmap_memrange_free_cb_t *free_cb,
-				   void *opaque);
+doca_error_t
+doca_mmap_set_free_cb(struct doca_mmap *mmap, doca_mmap_memrange_free_cb_t *free_cb, void *opaque);
 
 /**
  * Keep a word of the user's.
  * @retval DOCA_ERROR_BAD_STATE started
  */
 DOCA_STABLE
-doca_error_t doca_mmap_set_user_data(struct doca_mmap *mmap, union doca_data user_data);
+doca_error_t
+doca_mmap_set_user_data(struct doca_mmap *mmap, union doca_data user_data);
 
 /** The word kept by doca_mmap_set_user_data. */
 DOCA_STABLE
-doca_error_t doca_mmap_get_user_data(const struct doca_mmap *mmap, union doca_data *user_data);
+doca_error_t
+doca_mmap_get_user_data(const struct doca_mmap *mmap, union doca_data *user_data);
 
 /** How many bufs point into the map. Not maintained after doca_mmap_enable_thread_safety. */
 DOCA_STABLE
-doca_error_t doca_mmap_get_num_bufs(const struct doca_mmap *mmap, uint32_t *num_bufs);
+doca_error_t
+doca_mmap_get_num_bufs(const struct doca_mmap *mmap, uint32_t *num_bufs);
 
 /**
  * Make a descriptor with which the other side of the PCI bus reaches the memory. It belongs to the
@@ -153,16 +168,18 @@ doca_error_t doca_mmap_get_num_bufs(const struct doca_mmap *mmap, uint32_t *num_
  * @retval DOCA_ERROR_DRIVER no socket or thread is left to serve it
  */
 DOCA_STABLE
-doca_error_t doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev,
-				  const void **export_desc, size_t *export_desc_len);
+doca_error_t
+doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev, const void **export_desc,
+		     size_t *export_desc_len);
 
 /**
  * Make a descriptor for RDMA peers; codes as doca_mmap_export_pci.
  * @retval DOCA_ERROR_NOT_SUPPORTED always so on the emulator
  */
 DOCA_STABLE
-doca_error_t doca_mmap_export_rdma(struct doca_mmap *mmap, const struct doca_dev *dev,
-				   const void **export_desc, size_t *export_desc_len);
+doca_error_t
+doca_mmap_export_rdma(struct doca_mmap *mmap, const struct doca_dev *dev, const void **export_desc,
+		      size_t *export_desc_len);
 
 /**
  * Make a map of the memory another process exported; usable at once, without start.
@@ -173,34 +190,38 @@ doca_error_t doca_mmap_export_rdma(struct doca_mmap *mmap, const struct doca_dev
  * @retval DOCA_ERROR_DRIVER the exporter does not answer
  */
 DOCA_STABLE
-doca_error_t doca_mmap_create_from_export(const union doca_data *user_data,
-					  const void *export_desc, size_t export_desc_len,
-					  struct doca_dev *dev, struct doca_mmap **mmap);
+doca_error_t
+doca_mmap_create_from_export(const union doca_data *user_data, const void *export_desc,
+			     size_t export_desc_len, struct doca_dev *dev, struct doca_mmap **mmap);
 
 /** 1 once the map was exported, else 0. */
 DOCA_STABLE
-doca_error_t doca_mmap_get_exported(const struct doca_mmap *mmap, uint8_t *exported);
+doca_error_t
+doca_mmap_get_exported(const struct doca_mmap *mmap, uint8_t *exported);
 
 /** 1 for a map created from an export, else 0. */
 DOCA_STABLE
-doca_error_t doca_mmap_get_from_export(const struct doca_mmap *mmap, uint8_t *from_export);
+doca_error_t
+doca_mmap_get_from_export(const struct doca_mmap *mmap, uint8_t *from_export);
 
 /** Whether doca_mmap_export_pci works with this device. */
 DOCA_STABLE
-doca_error_t doca_mmap_cap_is_export_pci_supported(const struct doca_devinfo *devinfo,
-						   uint8_t *mmap_export);
+doca_error_t
+doca_mmap_cap_is_export_pci_supported(const struct doca_devinfo *devinfo, uint8_t *mmap_export);
 
 /** Whether doca_mmap_create_from_export works with this device. */
 DOCA_STABLE
-doca_error_t doca_mmap_cap_is_create_from_export_pci_supported(const struct doca_devinfo *devinfo,
-							       uint8_t *from_export);
+doca_error_t
+doca_mmap_cap_is_create_from_export_pci_supported(const struct doca_devinfo *devinfo,
+						  uint8_t *from_export);
 
 /**
  * Allow bufs of this map to be taken and dropped in several threads at once.
  * @retval DOCA_ERROR_NOT_PERMITTED started, or bufs point into it
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_mmap_enable_thread_safety(struct doca_mmap *mmap);
+doca_error_t
+doca_mmap_enable_thread_safety(struct doca_mmap *mmap);
 
 /**
  * Map memory of a DPA.

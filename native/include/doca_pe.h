@@ -48,14 +48,16 @@ typedef void (*doca_task_completion_cb_t)(struct doca_task *task, union doca_dat
  * @retval DOCA_ERROR_NO_MEMORY
  */
 DOCA_STABLE
-doca_error_t doca_pe_create(struct doca_pe **pe);
+doca_error_t
+doca_pe_create(struct doca_pe **pe);
 
 /**
  * Destroy a progress engine.
  * @retval DOCA_ERROR_IN_USE contexts are connected, or it is being progressed
  */
 DOCA_STABLE
-doca_error_t doca_pe_destroy(struct doca_pe *pe);
+doca_error_t
+doca_pe_destroy(struct doca_pe *pe);
 
 /**
  * Connect an idle context, for its life.
@@ -63,7 +65,8 @@ doca_error_t doca_pe_destroy(struct doca_pe *pe);
  * @retval DOCA_ERROR_NOT_PERMITTED already connected
  */
 DOCA_STABLE
-doca_error_t doca_pe_connect_ctx(struct doca_pe *pe, struct doca_ctx *ctx);
+doca_error_t
+doca_pe_connect_ctx(struct doca_pe *pe, struct doca_ctx *ctx);
 
 /**
  * Take one step: report one finished task through its callback, or one change of state.
@@ -71,20 +74,22 @@ doca_error_t doca_pe_connect_ctx(struct doca_pe *pe, struct doca_ctx *ctx);
  * Not from a callback; one thread at a time.
  */
 DOCA_STABLE
-uint8_t doca_pe_progress(struct doca_pe *pe);
+uint8_t
+doca_pe_progress(struct doca_pe *pe);
 
 /**
  * The file descriptor to poll for reading; the same for the life of the engine, never to be read.
  */
 DOCA_STABLE
-doca_error_t doca_pe_get_notification_handle(const struct doca_pe *pe,
-					     doca_notification_handle_t *handle);
+doca_error_t
+doca_pe_get_notification_handle(const struct doca_pe *pe, doca_notification_handle_t *handle);
 
 /**
  * Arm: the handle becomes readable once there is something to report, at once if there already is.
  */
 DOCA_STABLE
-doca_error_t doca_pe_request_notification(struct doca_pe *pe);
+doca_error_t
+doca_pe_request_notification(struct doca_pe *pe);
 
 /**
  * Acknowledge a notification: the handle is no longer readable and the engine no longer armed.
@@ -92,15 +97,18 @@ doca_error_t doca_pe_request_notification(struct doca_pe *pe);
  * @retval DOCA_ERROR_OPERATING_SYSTEM
  */
 DOCA_STABLE
-doca_error_t doca_pe_clear_notification(struct doca_pe *pe, doca_notification_handle_t handle);
+doca_error_t
+doca_pe_clear_notification(struct doca_pe *pe, doca_notification_handle_t handle);
 
 /** Tasks submitted and not reported, over all contexts. */
 DOCA_STABLE
-doca_error_t doca_pe_get_num_inflight_tasks(const struct doca_pe *pe, size_t *num_inflight_tasks);
+doca_error_t
+doca_pe_get_num_inflight_tasks(const struct doca_pe *pe, size_t *num_inflight_tasks);
 
 /** Choose what progress serves while armed; not from a callback. */
 DOCA_EXPERIMENTAL
-doca_error_t doca_pe_set_event_mode(struct doca_pe *pe, enum doca_pe_event_mode event_mode);
+doca_error_t
+doca_pe_set_event_mode(struct doca_pe *pe, enum doca_pe_event_mode event_mode);
 
 /**
  * Hand a task to the engine and let it begin: doca_task_submit_ex with DOCA_TASK_SUBMIT_FLAG_FLUSH.
@@ -110,41 +118,49 @@ doca_error_t doca_pe_set_event_mode(struct doca_pe *pe, enum doca_pe_event_mode 
  * @retval DOCA_ERROR_AGAIN the queue is full
  */
 DOCA_STABLE
-doca_error_t doca_task_submit(struct doca_task *task);
+doca_error_t
+doca_task_submit(struct doca_task *task);
 
 /**
  * Hand a task to the engine; without the flush flag it may wait for a later flush.
  * @param[in] flags or'ed from enum doca_task_submit_flag
  */
 DOCA_EXPERIMENTAL
-doca_error_t doca_task_submit_ex(struct doca_task *task, uint32_t flags);
+doca_error_t
+doca_task_submit_ex(struct doca_task *task, uint32_t flags);
 
 /**
  * As doca_task_submit, validating first.
  * @retval DOCA_ERROR_INVALID_VALUE the task cannot succeed; it was not submitted
  */
 DOCA_STABLE
-doca_error_t doca_task_try_submit(struct doca_task *task);
+doca_error_t
+doca_task_try_submit(struct doca_task *task);
 
 /** Give a task back to its pool; not while it is submitted. Does not drop its bufs. */
 DOCA_STABLE
-void doca_task_free(struct doca_task *task);
+void
+doca_task_free(struct doca_task *task);
 
 /** How a task ended; DOCA_ERROR_IN_PROGRESS while it is submitted. */
 DOCA_STABLE
-doca_error_t doca_task_get_status(const struct doca_task *task);
+doca_error_t
+doca_task_get_status(const struct doca_task *task);
 
 /** Change the word that comes back in the callback; not while submitted. */
 DOCA_STABLE
-void doca_task_set_user_data(struct doca_task *task, union doca_data user_data);
+void
+doca_task_set_user_data(struct doca_task *task, union doca_data user_data);
 
 /** The word that comes back in the callback. */
 DOCA_STABLE
-union doca_data doca_task_get_user_data(const struct doca_task *task);
+union doca_data
+doca_task_get_user_data(const struct doca_task *task);
 
 /** The context of a task. */
 DOCA_STABLE
-struct doca_ctx *doca_task_get_ctx(const struct doca_task *task);
+struct doca_ctx *
+doca_task_get_ctx(const struct doca_task *task);
 
 /*
  * Batches: several tasks handled as one. A library has its own call to allocate a batch of its

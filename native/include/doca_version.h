@@ -42,7 +42,8 @@ doca_version(void)
 
 /** Version of the library the program runs on; the text lives as long as it. Any thread. */
 DOCA_EXPERIMENTAL
-const char *doca_version_runtime(void);
+const char *
+doca_version_runtime(void);
 
 #ifdef __cplusplus
 }

@@ -105,34 +105,34 @@ extern "C" {
 /* What happened since the start or the last docaemu_reset(). */
 struct docaemu_counters {
 	uint64_t progress_calls;
-	uint64_t progress_empty;     /* of those, the ones that returned 0 */
-	uint64_t arms;		     /* doca_pe_request_notification */
-	uint64_t clears;	     /* doca_pe_clear_notification */
-	uint64_t notifications;	     /* times a handle was made readable */
-	uint64_t submits;	     /* successful ones */
-	uint64_t doorbells;	     /* submits and flushes that let tasks begin */
-	uint64_t worker_wakes;	     /* system calls that woke a worker */
-	uint64_t worker_sleeps;	     /* times a worker went to sleep */
-	uint64_t tasks_inline;	     /* executed inside doca_pe_progress */
-	uint64_t tasks_worker;	     /* executed by a worker */
-	uint64_t tasks_step;	     /* executed by docaemu_step */
+	uint64_t progress_empty; /* of those, the ones that returned 0 */
+	uint64_t arms;		 /* doca_pe_request_notification */
+	uint64_t clears;	 /* doca_pe_clear_notification */
+	uint64_t notifications;	 /* times a handle was made readable */
+	uint64_t submits;	 /* successful ones */
+	uint64_t doorbells;	 /* submits and flushes that let tasks begin */
+	uint64_t worker_wakes;	 /* system calls that woke a worker */
+	uint64_t worker_sleeps;	 /* times a worker went to sleep */
+	uint64_t tasks_inline;	 /* executed inside doca_pe_progress */
+	uint64_t tasks_worker;	 /* executed by a worker */
+	uint64_t tasks_step;	 /* executed by docaemu_step */
 	uint64_t completions_ok;
-	uint64_t completions_error;  /* failed tasks, the flushed ones included */
-	uint64_t flushed;	     /* tasks ended because another failed or the context stopped */
-	uint64_t bytes;		     /* copied by tasks that succeeded */
-	uint64_t again;		     /* submits refused by a full queue */
-	uint64_t no_memory;	     /* tasks and bufs refused by an empty pool */
-	uint64_t faults;	     /* faults fired */
+	uint64_t completions_error; /* failed tasks, the flushed ones included */
+	uint64_t flushed;	    /* tasks ended because another failed or the context stopped */
+	uint64_t bytes;		    /* copied by tasks that succeeded */
+	uint64_t again;		    /* submits refused by a full queue */
+	uint64_t no_memory;	    /* tasks and bufs refused by an empty pool */
+	uint64_t faults;	    /* faults fired */
 	uint64_t violations;
-	uint64_t max_in_flight;	     /* most tasks in flight on one progress engine */
+	uint64_t max_in_flight; /* most tasks in flight on one progress engine */
 	uint64_t ctx_starts;
-	uint64_t ctx_faults;	     /* contexts stopped by a failed task */
+	uint64_t ctx_faults;		   /* contexts stopped by a failed task */
 	uint64_t notifications_late;	   /* kept back for a while */
 	uint64_t notifications_suppressed; /* never given */
 	uint64_t notifications_spurious;   /* given for no reason, by a fault */
-	uint64_t peer_reads;	     /* pieces of memory exported here that peers read */
-	uint64_t peer_writes;	     /* likewise, that peers wrote */
-	uint64_t peer_refused;	     /* requests of peers that were refused */
+	uint64_t peer_reads;		   /* pieces of memory exported here that peers read */
+	uint64_t peer_writes;		   /* likewise, that peers wrote */
+	uint64_t peer_refused;		   /* requests of peers that were refused */
 };
 
 /* What exists now. */
@@ -183,7 +183,8 @@ enum docaemu_order {
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_configure(const char *text, char *error, size_t error_size);
+doca_error_t
+docaemu_configure(const char *text, char *error, size_t error_size);
 
 /**
  * Return to the defaults: settings, devices, faults, counters, violations. The environment is not
@@ -195,7 +196,8 @@ doca_error_t docaemu_configure(const char *text, char *error, size_t error_size)
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_reset(void);
+doca_error_t
+docaemu_reset(void);
 
 /**
  * In engine=manual, execute up to n tasks that have not begun; doca_pe_progress reports them.
@@ -209,7 +211,8 @@ doca_error_t docaemu_reset(void);
  * Any thread. Does nothing for contexts that were started in another engine mode.
  */
 DOCAEMU_API
-doca_error_t docaemu_step(size_t n, int order, size_t *stepped);
+doca_error_t
+docaemu_step(size_t n, int order, size_t *stepped);
 
 /**
  * In engine=manual, end the one task that has not begun and writes to an address: releases tasks
@@ -224,7 +227,8 @@ doca_error_t docaemu_step(size_t n, int order, size_t *stepped);
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_complete(uint64_t dst, int status, int fatal);
+doca_error_t
+docaemu_complete(uint64_t dst, int status, int fatal);
 
 /**
  * How many times faults are still to fire; faults without end are not counted.
@@ -233,7 +237,8 @@ doca_error_t docaemu_complete(uint64_t dst, int status, int fatal);
  * @retval DOCA_ERROR_INVALID_VALUE
  */
 DOCAEMU_API
-doca_error_t docaemu_faults_pending(size_t *pending);
+doca_error_t
+docaemu_faults_pending(size_t *pending);
 
 /**
  * Read the counters.
@@ -246,11 +251,13 @@ doca_error_t docaemu_faults_pending(size_t *pending);
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_counters(struct docaemu_counters *counters, size_t size);
+doca_error_t
+docaemu_counters(struct docaemu_counters *counters, size_t size);
 
 /** Read how many objects are alive; as docaemu_counters(). */
 DOCAEMU_API
-doca_error_t docaemu_live(struct docaemu_live *live, size_t size);
+doca_error_t
+docaemu_live(struct docaemu_live *live, size_t size);
 
 /**
  * The contract violations so far, the latest 64 as text, one a line: call, object, what is wrong.
@@ -262,11 +269,13 @@ doca_error_t docaemu_live(struct docaemu_live *live, size_t size);
  * Any thread.
  */
 DOCAEMU_API
-uint64_t docaemu_violations(char *buf, size_t size);
+uint64_t
+docaemu_violations(char *buf, size_t size);
 
 /** Make the handle of every progress engine readable, even if there is nothing to report. */
 DOCAEMU_API
-doca_error_t docaemu_spurious_notification(void);
+doca_error_t
+docaemu_spurious_notification(void);
 
 /**
  * The copies submitted last, the latest first; the emulator keeps 64.
@@ -279,7 +288,8 @@ doca_error_t docaemu_spurious_notification(void);
  * Any thread; exact only while none submits.
  */
 DOCAEMU_API
-doca_error_t docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
+doca_error_t
+docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t *num);
 
 /**
  * Read the virtual clock. It stands at 0 unless the settings profile, latency or bandwidth ask for
@@ -292,7 +302,8 @@ doca_error_t docaemu_last_copies(struct docaemu_copy *copies, size_t max, size_t
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_time(uint64_t *ns);
+doca_error_t
+docaemu_time(uint64_t *ns);
 
 /**
  * Move the virtual clock; armed progress engines are notified of what is due by then.
@@ -304,7 +315,8 @@ doca_error_t docaemu_time(uint64_t *ns);
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_time_advance(uint64_t ns);
+doca_error_t
+docaemu_time_advance(uint64_t ns);
 
 /**
  * Withhold the completions of all tasks that are submitted from now on, or no longer do so. Those
@@ -316,7 +328,8 @@ doca_error_t docaemu_time_advance(uint64_t ns);
  * Any thread; in every engine mode.
  */
 DOCAEMU_API
-doca_error_t docaemu_hold(int on);
+doca_error_t
+docaemu_hold(int on);
 
 /**
  * Let withheld completions be reported, in the order in which they are released; one that was not
@@ -331,7 +344,8 @@ doca_error_t docaemu_hold(int on);
  * Any thread; in every engine mode.
  */
 DOCAEMU_API
-doca_error_t docaemu_release(size_t n, int order, size_t *released);
+doca_error_t
+docaemu_release(size_t n, int order, size_t *released);
 
 /**
  * End all exports of this process as if their maps had been stopped: importers' copies fail with
@@ -343,7 +357,8 @@ doca_error_t docaemu_release(size_t n, int order, size_t *released);
  * Any thread.
  */
 DOCAEMU_API
-doca_error_t docaemu_revoke_exports(void);
+doca_error_t
+docaemu_revoke_exports(void);
 
 #ifdef __cplusplus
 }

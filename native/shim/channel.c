@@ -42,7 +42,8 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 	if (copy->length > ch->config.fair_window_bytes) {
 		ch->num_long++;
 	} else if (ch->num_long > 0) {
-		ch->contended = true; /* until the long ones are through: the next short one may follow */
+		ch->contended =
+			true; /* until the long ones are through: the next short one may follow */
 	}
 	ch->counters.copies_started++;
 	adma_wait_append(ch, copy);
@@ -310,7 +311,8 @@ adma_channel_clear_code(const struct adma_channel *ch)
 uint64_t
 adma_channel_num_reported(const struct adma_channel *ch)
 {
-	return ch->counters.segments_completed + ch->counters.segments_failed + ch->counters.segments_flushed;
+	return ch->counters.segments_completed + ch->counters.segments_failed +
+	       ch->counters.segments_flushed;
 }
 
 uint64_t
@@ -343,7 +345,8 @@ adma_channel_get_status(const struct adma_channel *ch, struct adma_channel_statu
 		.armed = ch->armed,
 	};
 	for (uint32_t i = 0; i < sizeof(status->transitions); i++) {
-		status->transitions[i] = ch->transitions[(ch->num_transitions + i) % sizeof(ch->transitions)];
+		status->transitions[i] =
+			ch->transitions[(ch->num_transitions + i) % sizeof(ch->transitions)];
 	}
 }
 

@@ -75,14 +75,15 @@ struct adma_piece_failure {
  */
 struct adma_plan {
 	void (*piece)(const struct adma_plan *plan, uint64_t index, struct adma_piece *piece);
-	uint64_t count; /* pieces */
+	uint64_t count;	  /* pieces */
 	bool independent; /* one that fails keeps no other from being copied */
 	/* the channel's */
 	uint64_t index;	 /* of the piece in which the next segment begins */
 	uint64_t offset; /* where in it */
 	uint64_t num_failures;
 	uint64_t max_failures;
-	struct adma_piece_failure *failures; /* of independent pieces, in the order in which they failed */
+	struct adma_piece_failure
+		*failures; /* of independent pieces, in the order in which they failed */
 };
 
 /** Free what the channel put into a plan, not the plan. */
@@ -141,12 +142,14 @@ struct adma_channel_config {
 	uint32_t window;	  /* tasks with DOCA at once; 0: all of the pool */
 	uint64_t graveyard_bytes; /* recycle the context when closed maps pin more than this, */
 	uint32_t graveyard_maps;  /* or are more than this */
-	uint64_t window_bytes;	    /* give DOCA no more while it holds this much; 0: what suits */
-	uint64_t stripe_bytes;	    /* cut long copies, down to this, to use all of the engine; 0: at the limit only */
-	uint64_t fair_bytes;	    /* cut long copies at this while short ones go beside them, */
-	uint64_t fair_window_bytes; /* and give DOCA no more than this; a copy is short up to this */
-	uint32_t turn_budget_ns;  /* a turn stops progressing after this long; 0: never */
-	uint8_t replay;		  /* replay segments that another task's failure flushed */
+	uint64_t window_bytes;	  /* give DOCA no more while it holds this much; 0: what suits */
+	uint64_t
+		stripe_bytes; /* cut long copies, down to this, to use all of the engine; 0: at the limit only */
+	uint64_t fair_bytes; /* cut long copies at this while short ones go beside them, */
+	uint64_t
+		fair_window_bytes; /* and give DOCA no more than this; a copy is short up to this */
+	uint32_t turn_budget_ns;   /* a turn stops progressing after this long; 0: never */
+	uint8_t replay;		   /* replay segments that another task's failure flushed */
 };
 
 /* What a turn asks of the layer above; bits. */
@@ -156,7 +159,8 @@ enum adma_turn {
 	ADMA_TURN_IDLE = 4,   /* no copy is pending */
 	ADMA_TURN_ARMED = 8,  /* waits for the notification */
 	ADMA_TURN_FAULT = 16, /* FAILING: DOCA flushes */
-	ADMA_TURN_CLEAR_FAILED = 32, /* clearing the notification failed; see adma_channel_clear_code() */
+	ADMA_TURN_CLEAR_FAILED =
+		32, /* clearing the notification failed; see adma_channel_clear_code() */
 };
 
 /**
@@ -301,16 +305,16 @@ enum adma_channel_state {
 };
 
 struct adma_channel_status {
-	int state;	       /* enum adma_channel_state */
-	uint32_t num_tasks;    /* in the context's pool */
-	uint32_t window;       /* tasks with DOCA at once, at most */
-	uint32_t in_flight;    /* segments with DOCA */
+	int state;	    /* enum adma_channel_state */
+	uint32_t num_tasks; /* in the context's pool */
+	uint32_t window;    /* tasks with DOCA at once, at most */
+	uint32_t in_flight; /* segments with DOCA */
 	uint64_t in_flight_bytes;
 	uint32_t faults_in_a_row; /* without one completed segment between them */
-	uint8_t transitions[8];  /* the context's last states, the latest last: 16 * from + to */
-	uint64_t pending;      /* copies started and not ended */
-	uint64_t waiting;      /* of them, with something not yet given to DOCA */
-	uint64_t buried_bytes; /* pinned by closed maps that wait for a recycle */
+	uint8_t transitions[8];	  /* the context's last states, the latest last: 16 * from + to */
+	uint64_t pending;	  /* copies started and not ended */
+	uint64_t waiting;	  /* of them, with something not yet given to DOCA */
+	uint64_t buried_bytes;	  /* pinned by closed maps that wait for a recycle */
 	uint32_t buried_maps;
 	int event_mode_all;
 	int armed;

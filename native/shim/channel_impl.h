@@ -33,14 +33,15 @@ struct source {
 struct segment {
 	struct segment *next; /* free or replay list */
 	struct adma_copy *copy;
-	struct doca_dma_task_memcpy *task; /* ours while the segment is not with DOCA; NULL: none allocated */
+	struct doca_dma_task_memcpy
+		*task; /* ours while the segment is not with DOCA; NULL: none allocated */
 	struct doca_buf *src_buf; /* head of a list if there are several sources */
 	struct doca_buf *dst_buf;
 	struct adma_mmap *dst_map;
 	char *dst;
-	uint64_t length;	/* of all sources */
-	uint64_t share;		/* what it counts in its copy's turn */
-	uint64_t index;		/* where in the plan it begins */
+	uint64_t length; /* of all sources */
+	uint64_t share;	 /* what it counts in its copy's turn */
+	uint64_t index;	 /* where in the plan it begins */
 	uint64_t offset;
 	uint32_t num_sources;
 	struct source *sources; /* room for as many as a buf list may have */
@@ -78,8 +79,8 @@ struct adma_channel {
 	doca_error_t culprit;		/* with this code */
 	bool park;			/* park when DOCA holds nothing */
 	bool armed;
-	bool unflushed; /* submitted, doorbell not rung */
-	bool suspect;	/* what is in flight alone is a replayed segment */
+	bool unflushed;		 /* submitted, doorbell not rung */
+	bool suspect;		 /* what is in flight alone is a replayed segment */
 	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
 	doca_error_t clear_code; /* of the last clear that failed */
 	uint32_t in_flight;
@@ -266,7 +267,8 @@ adma_settle(struct adma_channel *ch, struct adma_copy *copy)
 
 /* Record the first failure and let nothing more of the copy reach DOCA. */
 static inline void
-adma_fail_copy(struct adma_channel *ch, struct adma_copy *copy, doca_error_t code, enum adma_phase phase)
+adma_fail_copy(struct adma_channel *ch, struct adma_copy *copy, doca_error_t code,
+	       enum adma_phase phase)
 {
 	if (copy->code == DOCA_SUCCESS) {
 		copy->code = (uint16_t)code;
@@ -294,12 +296,14 @@ adma_max(uint64_t a, uint64_t b)
 
 /* submit.c */
 void
-adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data);
+adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+		  union doca_data ctx_data);
 void
-adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data, union doca_data ctx_data);
+adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+	       union doca_data ctx_data);
 void
-adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx, enum doca_ctx_states prev,
-		      enum doca_ctx_states next);
+adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
+		      enum doca_ctx_states prev, enum doca_ctx_states next);
 void
 adma_fill(struct adma_channel *ch);
 bool

@@ -167,7 +167,8 @@ apply_caps(struct adma_channel *ch)
 
 	ch->segment_bytes = ch->caps.max_buf_size;
 	/* There is room for the lists of the first time only. */
-	ch->list_len = ch->list_len == 0 || list_len < ch->list_len ? (uint32_t)list_len : ch->list_len;
+	ch->list_len =
+		ch->list_len == 0 || list_len < ch->list_len ? (uint32_t)list_len : ch->list_len;
 	if (ch->list_len == 0) {
 		ch->list_len = 1;
 	}
@@ -228,7 +229,8 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 		ch->segments[i - 1].sources = &ch->sources[(size_t)(i - 1) * ch->list_len];
 		adma_segment_free(ch, &ch->segments[i - 1]);
 	}
-	result = lib->doca_buf_inventory_create((1 + (size_t)ch->list_len) * ch->window, &ch->inventory);
+	result = lib->doca_buf_inventory_create((1 + (size_t)ch->list_len) * ch->window,
+						&ch->inventory);
 	if (result != DOCA_SUCCESS) {
 		failed(failure, result, ADMA_PHASE_OPEN, "doca_buf_inventory_create");
 		goto free_segments;

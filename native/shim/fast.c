@@ -101,7 +101,7 @@ struct channel {
 	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
-	uint64_t max_waiting; /* 0: no bound */
+	uint64_t max_waiting;	/* 0: no bound */
 	uint64_t started;	/* copies the native channel has, or has on its done list */
 	uint64_t num_pending;	/* futures on the pending list */
 	struct link pending;
@@ -687,8 +687,9 @@ plan_failures(const struct adma_plan *plan)
 
 	for (uint64_t i = 0; list != NULL && i < plan->num_failures; i++) {
 		const struct adma_piece_failure *failure = &plan->failures[i];
-		PyObject *item = Py_BuildValue("(KiiO)", (unsigned long long)failure->index, (int)failure->code,
-					       (int)failure->phase, failure->flushed ? Py_True : Py_False);
+		PyObject *item = Py_BuildValue("(KiiO)", (unsigned long long)failure->index,
+					       (int)failure->code, (int)failure->phase,
+					       failure->flushed ? Py_True : Py_False);
 
 		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) {
 			Py_CLEAR(list);
@@ -707,7 +708,8 @@ future_many_failure(struct future *self)
 	if (failures == NULL) {
 		return NULL;
 	}
-	error = PyObject_CallMethod((PyObject *)self->channel, "_many_failure", "OOK", (PyObject *)self, failures,
+	error = PyObject_CallMethod((PyObject *)self->channel, "_many_failure", "OOK",
+				    (PyObject *)self, failures,
 				    (unsigned long long)self->copy.plan->count);
 	Py_DECREF(failures);
 	return error;
@@ -717,10 +719,12 @@ static PyObject *
 future_failure(struct future *self, PyObject **fatal)
 {
 	bool many = self->copy.code == DOCA_SUCCESS && !self->copy.flushed && !self->copy.abandoned;
-	PyObject *error = many ? future_many_failure(self) : PyObject_CallMethod(
-		(PyObject *)self->channel, "_failure", "OiiOO", (PyObject *)self,
-		(int)self->copy.code, (int)self->copy.phase,
-		self->copy.flushed ? Py_True : Py_False, self->copy.abandoned ? Py_True : Py_False);
+	PyObject *error = many ? future_many_failure(self)
+			       : PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO",
+						     (PyObject *)self, (int)self->copy.code,
+						     (int)self->copy.phase,
+						     self->copy.flushed ? Py_True : Py_False,
+						     self->copy.abandoned ? Py_True : Py_False);
 
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
 		PyErr_Format(PyExc_TypeError, "_failure() gave %R, which is no exception", error);
@@ -966,9 +970,11 @@ future_ask(struct future *self, PyObject *message)
 		wake(channel);
 		if (self->copy.segments > 0) {
 			/* The engine has part of it; how long may it take? */
-			answer = PyObject_CallMethod((PyObject *)channel, "_on_held", "O", (PyObject *)self);
+			answer = PyObject_CallMethod((PyObject *)channel, "_on_held", "O",
+						     (PyObject *)self);
 			if (answer == NULL) {
-				absorb_error(channel, "aiodocadma failed to watch a cancelled copy", NULL);
+				absorb_error(channel, "aiodocadma failed to watch a cancelled copy",
+					     NULL);
 			}
 			Py_XDECREF(answer);
 		}
@@ -1460,7 +1466,8 @@ future_get_admitted(PyObject *object, void *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
-	return PyBool_FromLong(self->state != FUTURE_PENDING || (self->started && self->copy.submitted > 0) ||
+	return PyBool_FromLong(self->state != FUTURE_PENDING ||
+			       (self->started && self->copy.submitted > 0) ||
 			       self->copy.state == ADMA_COPY_ENDED);
 }
 
@@ -1591,7 +1598,8 @@ static PyGetSetDef future_getset[] = {
 	{"_asyncio_future_blocking", future_get_blocking, future_set_blocking, NULL, NULL},
 	{"_log_traceback", future_get_log_traceback, future_set_log_traceback, NULL, NULL},
 	{"_cancel_message", future_get_cancel_message, NULL, NULL, NULL},
-	{"_admitted", future_get_admitted, NULL, PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
+	{"_admitted", future_get_admitted, NULL,
+	 PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
 	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
@@ -3179,8 +3187,8 @@ struct plan {
 	struct channel *channel;
 	uint64_t nbytes;
 	Py_ssize_t num_buffers;
-	struct buffer **buffers;    /* held; users of their maps while started */
-	struct adma_piece *pieces;  /* NULL: from the columns */
+	struct buffer **buffers;   /* held; users of their maps while started */
+	struct adma_piece *pieces; /* NULL: from the columns */
 	struct column src_offsets;
 	struct column dst_offsets;
 	struct column lengths;
@@ -3190,19 +3198,22 @@ struct plan {
 static void
 piece_of_table(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
 {
-	*piece = ((const struct plan *)((const char *)base - offsetof(struct plan, base)))->pieces[index];
+	*piece = ((const struct plan *)((const char *)base - offsetof(struct plan, base)))
+			 ->pieces[index];
 }
 
 static inline int64_t
 column_at(const struct column *column, uint64_t index)
 {
-	return column->values != NULL ? column->values[index] : column->start + (int64_t)index * column->step;
+	return column->values != NULL ? column->values[index]
+				      : column->start + (int64_t)index * column->step;
 }
 
 static void
 piece_of_columns(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
 {
-	const struct plan *plan = (const struct plan *)((const char *)base - offsetof(struct plan, base));
+	const struct plan *plan =
+		(const struct plan *)((const char *)base - offsetof(struct plan, base));
 
 	piece->src_map = plan->buffers[0]->base->map;
 	piece->dst_map = plan->buffers[1]->base->map;
@@ -3253,9 +3264,11 @@ plan_new(struct channel *channel, Py_ssize_t num_buffers)
 	if (self == NULL) {
 		return NULL;
 	}
-	memset((char *)self + offsetof(struct plan, base), 0, sizeof(*self) - offsetof(struct plan, base));
+	memset((char *)self + offsetof(struct plan, base), 0,
+	       sizeof(*self) - offsetof(struct plan, base));
 	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
-	self->buffers = PyMem_Calloc(num_buffers > 0 ? (size_t)num_buffers : 1, sizeof(*self->buffers));
+	self->buffers =
+		PyMem_Calloc(num_buffers > 0 ? (size_t)num_buffers : 1, sizeof(*self->buffers));
 	PyObject_GC_Track((PyObject *)self);
 	if (self->buffers == NULL) {
 		PyErr_NoMemory();
@@ -3298,7 +3311,8 @@ refuse_piece(struct channel *self, const char *reason, const char *side, Py_ssiz
 	if (index < 0) {
 		refuse_side(self, reason, side);
 	} else {
-		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "ssn", reason, side, index));
+		refused(PyObject_CallMethod((PyObject *)self, "_refuse", "ssn", reason, side,
+					    index));
 	}
 	return -1;
 }
@@ -3360,7 +3374,8 @@ pieces_overlap(const struct adma_piece *pieces, uint64_t count)
 	memcpy(sorted, pieces, count * sizeof(*sorted));
 	qsort(sorted, count, sizeof(*sorted), compare_destinations);
 	for (uint64_t i = 1; i < count && !overlap; i++) {
-		overlap = ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst, sorted[i].length);
+		overlap = ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst,
+					 sorted[i].length);
 	}
 	for (uint64_t i = 0; i < count && !overlap; i++) {
 		/* The last destination that begins before the source ends, and, since none overlap, only that one. */
@@ -3369,14 +3384,15 @@ pieces_overlap(const struct adma_piece *pieces, uint64_t count)
 		while (low < high) {
 			uint64_t middle = low + (high - low) / 2;
 
-			if ((uintptr_t)sorted[middle].dst < (uintptr_t)pieces[i].src + pieces[i].length) {
+			if ((uintptr_t)sorted[middle].dst <
+			    (uintptr_t)pieces[i].src + pieces[i].length) {
 				low = middle + 1;
 			} else {
 				high = middle;
 			}
 		}
-		overlap = low > 0 && ranges_overlap(pieces[i].src, pieces[i].length, sorted[low - 1].dst,
-						    sorted[low - 1].length);
+		overlap = low > 0 && ranges_overlap(pieces[i].src, pieces[i].length,
+						    sorted[low - 1].dst, sorted[low - 1].length);
 	}
 	PyMem_Free(sorted);
 	return overlap;
@@ -3396,8 +3412,8 @@ plan_join_lists(struct plan *self, Py_ssize_t num_src, Py_ssize_t num_dst)
 
 		if (length > 0) {
 			self->pieces[self->base.count++] =
-				(struct adma_piece){src->base->map, dst->base->map, src->addr + src_at,
-						    dst->addr + dst_at, length};
+				(struct adma_piece){src->base->map, dst->base->map,
+						    src->addr + src_at, dst->addr + dst_at, length};
 			self->nbytes += length;
 		}
 		src_at += length;
@@ -3414,19 +3430,19 @@ plan_join_lists(struct plan *self, Py_ssize_t num_src, Py_ssize_t num_dst)
 }
 
 PyDoc_STRVAR(channel_plan_lists_doc,
-"_plan_lists($self, srcs, dsts, /)\n"
-"--\n"
-"\n"
-"Plan a copy of all sources, one after the other, into all destinations.\n"
-"\n"
-"Args:\n"
-"    srcs: A list of Buffers.\n"
-"    dsts: A list of Buffers.\n"
-"\n"
-"Returns:\n"
-"    A Plan.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_plan_lists($self, srcs, dsts, /)\n"
+	     "--\n"
+	     "\n"
+	     "Plan a copy of all sources, one after the other, into all destinations.\n"
+	     "\n"
+	     "Args:\n"
+	     "    srcs: A list of Buffers.\n"
+	     "    dsts: A list of Buffers.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A Plan.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3452,7 +3468,8 @@ channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		*(i < num_src ? &src_bytes : &dst_bytes) += plan->buffers[i]->length;
 	}
 	if (src_bytes > dst_bytes) {
-		refused(PyObject_CallMethod(object, "_refuse", "sKK", "bounds", (unsigned long long)src_bytes,
+		refused(PyObject_CallMethod(object, "_refuse", "sKK", "bounds",
+					    (unsigned long long)src_bytes,
 					    (unsigned long long)dst_bytes));
 		goto failed;
 	}
@@ -3477,20 +3494,20 @@ failed:
 	return NULL;
 }
 
-PyDoc_STRVAR(channel_plan_pairs_doc,
-"_plan_pairs($self, srcs, dsts, /)\n"
-"--\n"
-"\n"
-"Plan a copy of each source into the destination at the same place of its list; each stands for itself.\n"
-"\n"
-"Args:\n"
-"    srcs: A list of Buffers.\n"
-"    dsts: A list of as many Buffers.\n"
-"\n"
-"Returns:\n"
-"    A Plan.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_plan_pairs_doc, "_plan_pairs($self, srcs, dsts, /)\n"
+				     "--\n"
+				     "\n"
+				     "Plan a copy of each source into the destination at the same "
+				     "place of its list; each stands for itself.\n"
+				     "\n"
+				     "Args:\n"
+				     "    srcs: A list of Buffers.\n"
+				     "    dsts: A list of as many Buffers.\n"
+				     "\n"
+				     "Returns:\n"
+				     "    A Plan.\n"
+				     "\n"
+				     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3522,15 +3539,16 @@ channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 
 		if (src->length > dst->length) {
 			refused(PyObject_CallMethod(object, "_refuse", "sKKn", "bounds",
-						    (unsigned long long)src->length, (unsigned long long)dst->length, i));
+						    (unsigned long long)src->length,
+						    (unsigned long long)dst->length, i));
 			goto failed;
 		}
 		if (ranges_overlap(src->addr, src->length, dst->addr, src->length)) {
 			refuse_piece(self, "overlap", "dst", i);
 			goto failed;
 		}
-		plan->pieces[plan->base.count++] =
-			(struct adma_piece){src->base->map, dst->base->map, src->addr, dst->addr, src->length};
+		plan->pieces[plan->base.count++] = (struct adma_piece){
+			src->base->map, dst->base->map, src->addr, dst->addr, src->length};
 		plan->nbytes += src->length;
 	}
 	return (PyObject *)plan;
@@ -3555,14 +3573,16 @@ column_read(struct column *column, PyObject *given, uint64_t count, const char *
 	}
 	format = view.format != NULL ? view.format : "B";
 	format += strchr("@=<", format[0]) != NULL && format[0] != '\0';
-	if (view.ndim != 1 || view.itemsize != 8 || strchr("qlQLn", format[0]) == NULL || format[1] != '\0') {
-		PyErr_Format(PyExc_TypeError, "%s must be one-dimensional and of int64, not of format '%s'", name,
+	if (view.ndim != 1 || view.itemsize != 8 || strchr("qlQLn", format[0]) == NULL ||
+	    format[1] != '\0') {
+		PyErr_Format(PyExc_TypeError,
+			     "%s must be one-dimensional and of int64, not of format '%s'", name,
 			     view.format != NULL ? view.format : "B");
 		goto failed;
 	}
 	if ((uint64_t)view.len / 8 != count) {
-		PyErr_Format(PyExc_ValueError, "%s has %zd entries, but there are %llu pairs", name, view.len / 8,
-			     (unsigned long long)count);
+		PyErr_Format(PyExc_ValueError, "%s has %zd entries, but there are %llu pairs", name,
+			     view.len / 8, (unsigned long long)count);
 		goto failed;
 	}
 	/* A copy: what was checked must not change while the engine follows it. */
@@ -3588,29 +3608,34 @@ columns_check(struct plan *self)
 	struct buffer *src = self->buffers[0], *dst = self->buffers[1];
 
 	for (uint64_t i = 0; i < self->base.count; i++) {
-		int64_t from = column_at(&self->src_offsets, i), to = column_at(&self->dst_offsets, i);
+		int64_t from = column_at(&self->src_offsets, i),
+			to = column_at(&self->dst_offsets, i);
 		int64_t length = column_at(&self->lengths, i);
 		const char *side = NULL;
 
 		if (length < 0 || from < 0 || (uint64_t)from > src->length ||
 		    (uint64_t)length > src->length - (uint64_t)from) {
 			side = "src";
-		} else if (to < 0 || (uint64_t)to > dst->length || (uint64_t)length > dst->length - (uint64_t)to) {
+		} else if (to < 0 || (uint64_t)to > dst->length ||
+			   (uint64_t)length > dst->length - (uint64_t)to) {
 			side = "dst";
 		}
 		if (side != NULL) {
 			struct buffer *buffer = side[0] == 's' ? src : dst;
 
-			refused(PyObject_CallMethod((PyObject *)channel, "_refuse", "ssKLLK", "pair", side,
-						    (unsigned long long)i, (long long)(buffer == src ? from : to),
-						    (long long)length, (unsigned long long)buffer->length));
+			refused(PyObject_CallMethod(
+				(PyObject *)channel, "_refuse", "ssKLLK", "pair", side,
+				(unsigned long long)i, (long long)(buffer == src ? from : to),
+				(long long)length, (unsigned long long)buffer->length));
 			return -1;
 		}
-		if (ranges_overlap(src->addr + from, (uint64_t)length, dst->addr + to, (uint64_t)length)) {
+		if (ranges_overlap(src->addr + from, (uint64_t)length, dst->addr + to,
+				   (uint64_t)length)) {
 			return refuse_piece(channel, "overlap", "dst", (Py_ssize_t)i);
 		}
 		if (__builtin_add_overflow(self->nbytes, (uint64_t)length, &self->nbytes)) {
-			PyErr_SetString(PyExc_OverflowError, "the lengths add up to more than 2**64 bytes");
+			PyErr_SetString(PyExc_OverflowError,
+					"the lengths add up to more than 2**64 bytes");
 			return -1;
 		}
 	}
@@ -3618,23 +3643,23 @@ columns_check(struct plan *self)
 }
 
 PyDoc_STRVAR(channel_plan_offsets_doc,
-"_plan_offsets($self, src, dst, count, src_offsets, dst_offsets, lengths, /)\n"
-"--\n"
-"\n"
-"Plan copies between two Buffers at many offsets; each stands for itself.\n"
-"\n"
-"Args:\n"
-"    src: A Buffer.\n"
-"    dst: A Buffer.\n"
-"    count: How many pairs.\n"
-"    src_offsets: (start, step), or a buffer of count int64; it is copied.\n"
-"    dst_offsets: The same.\n"
-"    lengths: The same.\n"
-"\n"
-"Returns:\n"
-"    A Plan.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_plan_offsets($self, src, dst, count, src_offsets, dst_offsets, lengths, /)\n"
+	     "--\n"
+	     "\n"
+	     "Plan copies between two Buffers at many offsets; each stands for itself.\n"
+	     "\n"
+	     "Args:\n"
+	     "    src: A Buffer.\n"
+	     "    dst: A Buffer.\n"
+	     "    count: How many pairs.\n"
+	     "    src_offsets: (start, step), or a buffer of count int64; it is copied.\n"
+	     "    dst_offsets: The same.\n"
+	     "    lengths: The same.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A Plan.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3712,8 +3737,10 @@ plan_check(struct channel *self, PyObject *object)
 {
 	struct plan *plan = (struct plan *)object;
 
-	if (Py_TYPE(object) != plan_type || plan->channel != self || plan->used || plan->nbytes == 0) {
-		PyErr_SetString(PyExc_RuntimeError, "an unused Plan of this channel that copies something is needed");
+	if (Py_TYPE(object) != plan_type || plan->channel != self || plan->used ||
+	    plan->nbytes == 0) {
+		PyErr_SetString(PyExc_RuntimeError,
+				"an unused Plan of this channel that copies something is needed");
 		return -1;
 	}
 	if (channel_check(self) < 0) {
@@ -3728,20 +3755,19 @@ plan_check(struct channel *self, PyObject *object)
 	return 0;
 }
 
-PyDoc_STRVAR(channel_copy_plan_doc,
-"_copy_plan($self, plan, tag, /)\n"
-"--\n"
-"\n"
-"Start the copy of a plan.\n"
-"\n"
-"Args:\n"
-"    plan: Not started before, of at least one byte.\n"
-"    tag: As for copy().\n"
-"\n"
-"Returns:\n"
-"    A CopyFuture of the bytes of all pieces.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_copy_plan_doc, "_copy_plan($self, plan, tag, /)\n"
+				    "--\n"
+				    "\n"
+				    "Start the copy of a plan.\n"
+				    "\n"
+				    "Args:\n"
+				    "    plan: Not started before, of at least one byte.\n"
+				    "    tag: As for copy().\n"
+				    "\n"
+				    "Returns:\n"
+				    "    A CopyFuture of the bytes of all pieces.\n"
+				    "\n"
+				    "Source: aiodocadma.\n");
 
 static PyObject *
 channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3756,7 +3782,8 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (plan_check(self, args[0]) < 0 || channel_check_full(self) < 0) {
 		return NULL;
 	}
-	future = future_new(self, ((struct plan *)args[0])->nbytes, args[1] != Py_None ? args[1] : NULL);
+	future = future_new(self, ((struct plan *)args[0])->nbytes,
+			    args[1] != Py_None ? args[1] : NULL);
 	if (future == NULL) {
 		return NULL;
 	}
@@ -3770,16 +3797,16 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 }
 
 PyDoc_STRVAR(channel_start_plan_doc,
-"_start_plan($self, future, plan, /)\n"
-"--\n"
-"\n"
-"Start the copy of a plan for a reserved future; as _start() otherwise.\n"
-"\n"
-"Args:\n"
-"    future: A reserved one.\n"
-"    plan: Not started before, of at least one byte.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_start_plan($self, future, plan, /)\n"
+	     "--\n"
+	     "\n"
+	     "Start the copy of a plan for a reserved future; as _start() otherwise.\n"
+	     "\n"
+	     "Args:\n"
+	     "    future: A reserved one.\n"
+	     "    plan: Not started before, of at least one byte.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3809,13 +3836,12 @@ channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_want_room_doc,
-"_want_room($self, wanted, /)\n"
-"--\n"
-"\n"
-"Whether _on_room() is called after each turn.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_want_room_doc, "_want_room($self, wanted, /)\n"
+				    "--\n"
+				    "\n"
+				    "Whether _on_room() is called after each turn.\n"
+				    "\n"
+				    "Source: aiodocadma.\n");
 
 static PyObject *
 channel_want_room(PyObject *object, PyObject *wanted)
@@ -3824,13 +3850,13 @@ channel_want_room(PyObject *object, PyObject *wanted)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_unwatch_doc,
-"_unwatch($self, /)\n"
-"--\n"
-"\n"
-"The watch that _on_armed() began has ended: call it again when the channel waits for the engine again.\n"
-"\n"
-"Source: aiodocadma.\n");
+PyDoc_STRVAR(channel_unwatch_doc, "_unwatch($self, /)\n"
+				  "--\n"
+				  "\n"
+				  "The watch that _on_armed() began has ended: call it again when "
+				  "the channel waits for the engine again.\n"
+				  "\n"
+				  "Source: aiodocadma.\n");
 
 static PyObject *
 channel_unwatch(PyObject *object, PyObject *unused)
@@ -3841,12 +3867,12 @@ channel_unwatch(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(channel_limit_waiting_doc,
-"_limit_waiting($self, num, /)\n"
-"--\n"
-"\n"
-"Refuse copies as 'full' while that many wait; 0 for no bound.\n"
-"\n"
-"Source: aiodocadma.\n");
+	     "_limit_waiting($self, num, /)\n"
+	     "--\n"
+	     "\n"
+	     "Refuse copies as 'full' while that many wait; 0 for no bound.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
 
 static PyObject *
 channel_limit_waiting(PyObject *object, PyObject *num)
@@ -4236,13 +4262,12 @@ imported(const char *module_name, const char *name)
 	return value;
 }
 
-PyDoc_STRVAR(address_doc,
-"_address(obj, /)\n"
-"--\n"
-"\n"
-"Where an object's buffer begins, whatever its shape and strides.\n"
-"\n"
-"Source: PyObject_GetBuffer.\n");
+PyDoc_STRVAR(address_doc, "_address(obj, /)\n"
+			  "--\n"
+			  "\n"
+			  "Where an object's buffer begins, whatever its shape and strides.\n"
+			  "\n"
+			  "Source: PyObject_GetBuffer.\n");
 
 static PyObject *
 address(PyObject *module, PyObject *object)
@@ -4270,15 +4295,17 @@ export_release(PyObject *capsule)
 	PyMem_Free(view);
 }
 
-PyDoc_STRVAR(export_doc, "_export(obj, /)\n"
-			 "--\n"
-			 "\n"
-			 "Hold an export of an object's C-contiguous buffer for as long as the result lives.\n"
-			 "\n"
-			 "The result is hidden from the garbage collector: found in a cycle, an exported memoryview is\n"
-			 "cleared before its export ends, and CPython then crashes.\n"
-			 "\n"
-			 "Source: PEP 3118.\n");
+PyDoc_STRVAR(export_doc,
+	     "_export(obj, /)\n"
+	     "--\n"
+	     "\n"
+	     "Hold an export of an object's C-contiguous buffer for as long as the result lives.\n"
+	     "\n"
+	     "The result is hidden from the garbage collector: found in a cycle, an exported "
+	     "memoryview is\n"
+	     "cleared before its export ends, and CPython then crashes.\n"
+	     "\n"
+	     "Source: PEP 3118.\n");
 
 static PyObject *
 export(PyObject *self, PyObject *obj)

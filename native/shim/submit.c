@@ -20,7 +20,8 @@ release_bufs(struct adma_channel *ch, struct segment *segment)
 	doca_error_t result;
 
 	if (segment->src_buf != NULL) {
-		result = ch->lib->doca_buf_dec_refcount(segment->src_buf, NULL); /* of a list the whole */
+		result = ch->lib->doca_buf_dec_refcount(segment->src_buf,
+							NULL); /* of a list the whole */
 		segment->src_buf = NULL;
 		if (result != DOCA_SUCCESS) {
 			ch->stuck_buf = result;
@@ -67,7 +68,8 @@ note_failure(struct adma_plan *plan, const struct adma_piece_failure *failure)
 	}
 	if (plan->num_failures == plan->max_failures) {
 		uint64_t max = plan->max_failures != 0 ? 2 * plan->max_failures : 8;
-		struct adma_piece_failure *failures = realloc(plan->failures, max * sizeof(*failures));
+		struct adma_piece_failure *failures =
+			realloc(plan->failures, max * sizeof(*failures));
 
 		if (failures == NULL) {
 			return false;
@@ -90,17 +92,21 @@ adma_plan_finish(struct adma_plan *plan)
 
 /* A segment will not be copied: its piece has failed if it is independent, else its copy. */
 static void
-fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code, enum adma_phase phase, bool flushed)
+fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code,
+	     enum adma_phase phase, bool flushed)
 {
 	struct adma_copy *copy = segment->copy;
-	struct adma_piece_failure failure = {
-		.index = segment->index, .code = (uint16_t)code, .phase = (uint8_t)phase, .flushed = flushed};
+	struct adma_piece_failure failure = {.index = segment->index,
+					     .code = (uint16_t)code,
+					     .phase = (uint8_t)phase,
+					     .flushed = flushed};
 
 	if (copy->plan != NULL && copy->plan->independent && note_failure(copy->plan, &failure)) {
 		return;
 	}
 	if (copy->code == DOCA_SUCCESS) {
-		copy->flushed = flushed; /* if it is the first failure: else the copy has an error of its own */
+		copy->flushed =
+			flushed; /* if it is the first failure: else the copy has an error of its own */
 	}
 	adma_fail_copy(ch, copy, code, phase);
 }
@@ -206,7 +212,8 @@ adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
 
 	(void)ctx;
 	ch->ctx_state = next;
-	ch->transitions[ch->num_transitions++ % sizeof(ch->transitions)] = (uint8_t)(16 * prev + next);
+	ch->transitions[ch->num_transitions++ % sizeof(ch->transitions)] =
+		(uint8_t)(16 * prev + next);
 }
 
 /* ---- giving DOCA work ---- */
@@ -227,12 +234,12 @@ is_backpressure(struct adma_channel *ch, doca_error_t code)
 }
 
 static doca_error_t
-get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length, uint64_t data_length,
-	struct doca_buf **buf)
+get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length,
+	uint64_t data_length, struct doca_buf **buf)
 {
 	map->used = 1;
-	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length, addr, data_length,
-							   buf);
+	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length,
+							   addr, data_length, buf);
 }
 
 /* The buf of a segment's source, or the list of them; what was made is at segment->src_buf also after a failure. */
@@ -242,12 +249,14 @@ get_sources(struct adma_channel *ch, struct segment *segment)
 	const struct source *source = segment->sources;
 	doca_error_t result;
 
-	result = get_buf(ch, source->map, source->addr, source->length, source->length, &segment->src_buf);
+	result = get_buf(ch, source->map, source->addr, source->length, source->length,
+			 &segment->src_buf);
 	for (uint32_t i = 1; result == DOCA_SUCCESS && i < segment->num_sources; i++) {
 		struct doca_buf *buf;
 
 		source = &segment->sources[i];
-		result = get_buf(ch, source->map, source->addr, source->length, source->length, &buf);
+		result = get_buf(ch, source->map, source->addr, source->length, source->length,
+				 &buf);
 		if (result == DOCA_SUCCESS) {
 			result = ch->lib->doca_buf_chain_list(segment->src_buf, buf);
 			if (result != DOCA_SUCCESS) {
@@ -274,8 +283,8 @@ prepare(struct adma_channel *ch, struct segment *segment)
 		return result;
 	}
 	if (segment->task == NULL) {
-		return lib->doca_dma_task_memcpy_alloc_init(ch->dma, segment->src_buf, segment->dst_buf, user_data,
-							    &segment->task);
+		return lib->doca_dma_task_memcpy_alloc_init(
+			ch->dma, segment->src_buf, segment->dst_buf, user_data, &segment->task);
 	}
 	lib->doca_dma_task_memcpy_set_src(segment->task, segment->src_buf);
 	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf);
@@ -354,7 +363,8 @@ segment_limit(const struct adma_channel *ch, const struct adma_copy *copy)
 	if (ch->contended) {
 		return adma_min(config->fair_bytes, ch->segment_bytes);
 	}
-	return adma_min(adma_max(config->stripe_bytes, copy->length / NUM_STRIPES), ch->segment_bytes);
+	return adma_min(adma_max(config->stripe_bytes, copy->length / NUM_STRIPES),
+			ch->segment_bytes);
 }
 
 /* How much DOCA may hold: while a short copy goes beside a long one just what keeps the engine busy. */
@@ -366,7 +376,8 @@ window_bytes(const struct adma_channel *ch)
 	if (ch->config.stripe_bytes == 0) {
 		return bound;
 	}
-	return adma_min(bound, ch->contended ? ch->config.fair_window_bytes : NUM_STRIPES * ch->segment_bytes);
+	return adma_min(bound, ch->contended ? ch->config.fair_window_bytes
+					     : NUM_STRIPES * ch->segment_bytes);
 }
 
 /* The piece in which the next segment of a plan begins, what was cut of it left out; empty ones are passed over. */
@@ -388,18 +399,21 @@ next_piece(struct adma_plan *plan, struct adma_piece *piece)
 
 /* Join pieces whose destination goes on where the segment ends: their sources become a list. */
 static void
-join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan, uint64_t limit)
+join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan,
+	    uint64_t limit)
 {
 	struct adma_piece piece;
 
 	while (segment->num_sources < ch->list_len && segment->length < limit &&
 	       plan->index + 1 < plan->count) {
 		plan->piece(plan, plan->index + 1, &piece);
-		if (piece.dst_map != segment->dst_map || piece.dst != segment->dst + segment->length ||
-		    piece.length == 0 || piece.length > limit - segment->length) {
+		if (piece.dst_map != segment->dst_map ||
+		    piece.dst != segment->dst + segment->length || piece.length == 0 ||
+		    piece.length > limit - segment->length) {
 			return;
 		}
-		segment->sources[segment->num_sources++] = (struct source){piece.src_map, piece.src, piece.length};
+		segment->sources[segment->num_sources++] =
+			(struct source){piece.src_map, piece.src, piece.length};
 		segment->length += piece.length;
 		plan->index++;
 		plan->offset = piece.length;
@@ -416,8 +430,9 @@ cut(struct adma_channel *ch, struct segment *segment)
 	uint64_t limit = segment_limit(ch, copy);
 
 	if (plan == NULL) {
-		piece = (struct adma_piece){copy->src_map, copy->dst_map, copy->src + copy->submitted,
-					    copy->dst + copy->submitted, copy->length - copy->submitted};
+		piece = (struct adma_piece){
+			copy->src_map, copy->dst_map, copy->src + copy->submitted,
+			copy->dst + copy->submitted, copy->length - copy->submitted};
 	} else {
 		next_piece(plan, &piece);
 		segment->index = plan->index;
@@ -490,7 +505,8 @@ has_room(const struct adma_channel *ch)
 bool
 adma_worth_filling(const struct adma_channel *ch)
 {
-	return ch->state == ADMA_CHANNEL_RUNNING && (ch->waiting.head != NULL || ch->replay != NULL) && has_room(ch);
+	return ch->state == ADMA_CHANNEL_RUNNING &&
+	       (ch->waiting.head != NULL || ch->replay != NULL) && has_room(ch);
 }
 
 /* Give DOCA as much as it has room for. */

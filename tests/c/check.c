@@ -335,8 +335,9 @@ main(int argc, char **argv)
 		alive = live();
 		for (size_t j = 0; j < sizeof(alive) / sizeof(uint64_t); j++) {
 			if (((uint64_t *)&alive)[j] != 0) {
-				check_failed(__FILE__, __LINE__, "live object %zu of the list is %llu",
-					     j, (unsigned long long)((uint64_t *)&alive)[j]);
+				check_failed(__FILE__, __LINE__,
+					     "live object %zu of the list is %llu", j,
+					     (unsigned long long)((uint64_t *)&alive)[j]);
 			}
 		}
 	}

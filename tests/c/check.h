@@ -32,10 +32,7 @@ struct test {
 	void (*run)(void);
 };
 
-#define TEST(function) \
-	{ \
-		#function, function \
-	}
+#define TEST(function) {#function, function}
 
 extern const struct test tests[];
 extern const size_t num_tests;
@@ -44,7 +41,8 @@ extern const size_t num_tests;
 	const struct test tests[] = {__VA_ARGS__}; \
 	const size_t num_tests = sizeof(tests) / sizeof(tests[0])
 
-_Noreturn void check_failed(const char *file, int line, const char *format, ...)
+_Noreturn void
+check_failed(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 #define CHECK(condition) \
@@ -59,7 +57,8 @@ _Noreturn void check_failed(const char *file, int line, const char *format, ...)
 		long long a_ = (long long)(a); \
 		long long b_ = (long long)(b); \
 		if (a_ != b_) { \
-			check_failed(__FILE__, __LINE__, "%s is %lld, %s is %lld", #a, a_, #b, b_); \
+			check_failed(__FILE__, __LINE__, "%s is %lld, %s is %lld", #a, a_, #b, \
+				     b_); \
 		} \
 	} while (0)
 
@@ -69,18 +68,21 @@ _Noreturn void check_failed(const char *file, int line, const char *format, ...)
 		doca_error_t result_ = (call); \
 		if (result_ != (expected)) { \
 			check_failed(__FILE__, __LINE__, "%s gives %s, not %s", #call, \
-				     doca_error_get_name(result_), \
-				     doca_error_get_name(expected)); \
+				     doca_error_get_name(result_), doca_error_get_name(expected)); \
 		} \
 	} while (0)
 
 #define OK(call) CHECK_DOCA(call, DOCA_SUCCESS)
 
 /* Check that there were that many violations since the last call, the last one with this text. */
-void expect_violations(uint64_t num, const char *text);
-void configure(const char *text);
-struct docaemu_counters counters(void);
-struct docaemu_live live(void);
+void
+expect_violations(uint64_t num, const char *text);
+void
+configure(const char *text);
+struct docaemu_counters
+counters(void);
+struct docaemu_live
+live(void);
 
 #define BED_MAX_TASKS 1024
 #define BED_MAX_STATES 32
@@ -108,18 +110,31 @@ struct bed {
 	void (*state_hook)(struct bed *bed, enum doca_ctx_states state);
 };
 
-void bed_open(struct bed *bed, size_t size, uint32_t num_tasks);
-void bed_start(struct bed *bed);
-void bed_close(struct bed *bed);
-struct doca_dev *open_dev(const char *ibdev);
-struct doca_buf *bed_src(struct bed *bed, size_t offset, size_t len);
-struct doca_buf *bed_dst(struct bed *bed, size_t offset, size_t len);
-struct doca_task *bed_task(struct bed *bed, uint64_t id, size_t src, size_t dst, size_t len);
-void bed_submit(struct bed *bed, uint64_t id, size_t src, size_t dst, size_t len);
-void bed_end_task(struct doca_dma_task_memcpy *task);
-size_t bed_progress(struct bed *bed);
-void bed_drain(struct bed *bed);
-bool bed_readable(struct bed *bed, int timeout_ms);
-void fill(uint8_t *memory, size_t len, uint32_t seed);
+void
+bed_open(struct bed *bed, size_t size, uint32_t num_tasks);
+void
+bed_start(struct bed *bed);
+void
+bed_close(struct bed *bed);
+struct doca_dev *
+open_dev(const char *ibdev);
+struct doca_buf *
+bed_src(struct bed *bed, size_t offset, size_t len);
+struct doca_buf *
+bed_dst(struct bed *bed, size_t offset, size_t len);
+struct doca_task *
+bed_task(struct bed *bed, uint64_t id, size_t src, size_t dst, size_t len);
+void
+bed_submit(struct bed *bed, uint64_t id, size_t src, size_t dst, size_t len);
+void
+bed_end_task(struct doca_dma_task_memcpy *task);
+size_t
+bed_progress(struct bed *bed);
+void
+bed_drain(struct bed *bed);
+bool
+bed_readable(struct bed *bed, int timeout_ms);
+void
+fill(uint8_t *memory, size_t len, uint32_t seed);
 
 #endif /* CHECK_H_ */

@@ -723,5 +723,7 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_a_copy_is_cut_at_the_devic
       TEST(test_abandon_lets_go_of_what_doca_has_not),
       TEST(test_maps_outlive_the_context_that_knew_them),
       TEST(test_an_error_of_clear_never_keeps_from_the_drain),
-      TEST(test_a_clear_that_complains_does_not_hide_completions), TEST(test_nothing_is_replayed_after_a_driver_fault), TEST(test_close_reports_what_fails_and_goes_on),
+      TEST(test_a_clear_that_complains_does_not_hide_completions),
+      TEST(test_nothing_is_replayed_after_a_driver_fault),
+      TEST(test_close_reports_what_fails_and_goes_on),
       TEST(test_finalize_waits_for_a_while_then_leaks), TEST(test_each_step_of_opening_may_fail));

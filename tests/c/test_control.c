@@ -103,12 +103,12 @@ static void
 test_faults_at_each_phase_then_a_good_copy(void)
 {
 	static const char *const ops[] = {
-		"dev_open",	     "mmap_create",	"mmap_add_dev",
-		"mmap_set_memrange", "mmap_start",	"buf_inventory_create",
-		"pe_create",	     "dma_create",	"pe_connect_ctx",
-		"ctx_start",	     "task_submit",	"dma_task_memcpy_alloc_init",
-		"ctx_stop",	     "dma_destroy",	"pe_clear_notification",
-		"mmap_stop",	     "mmap_destroy",	"buf_dec_refcount",
+		"dev_open",	     "mmap_create",  "mmap_add_dev",
+		"mmap_set_memrange", "mmap_start",   "buf_inventory_create",
+		"pe_create",	     "dma_create",   "pe_connect_ctx",
+		"ctx_start",	     "task_submit",  "dma_task_memcpy_alloc_init",
+		"ctx_stop",	     "dma_destroy",  "pe_clear_notification",
+		"mmap_stop",	     "mmap_destroy", "buf_dec_refcount",
 	};
 
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {

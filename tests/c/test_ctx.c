@@ -69,8 +69,7 @@ test_4_4_4_running_is_frozen(void)
 	CHECK_DOCA(doca_ctx_start(bed.ctx), DOCA_ERROR_BAD_STATE);
 	CHECK_DOCA(doca_ctx_set_user_data(bed.ctx, data), DOCA_ERROR_BAD_STATE);
 	CHECK_DOCA(doca_ctx_set_state_changed_cb(bed.ctx, NULL), DOCA_ERROR_BAD_STATE);
-	CHECK_DOCA(doca_dma_task_memcpy_set_conf(bed.dma, ignore, ignore, 1),
-		   DOCA_ERROR_BAD_STATE);
+	CHECK_DOCA(doca_dma_task_memcpy_set_conf(bed.dma, ignore, ignore, 1), DOCA_ERROR_BAD_STATE);
 	bed_close(&bed);
 }
 
@@ -118,7 +117,8 @@ test_4_4_8_11_stop_without_tasks_is_immediate(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 4);
 		bed_start(&bed);
 		OK(doca_ctx_stop(bed.ctx));
@@ -148,7 +148,8 @@ test_4_10_4_stop_in_a_callback(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 16);
 		bed.hook = stop_at_eighth;
 		bed_start(&bed);
@@ -207,7 +208,8 @@ test_4_10_2_destroy_in_the_idle_callback(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		/* in progress */
 		bed_open(&bed, 8192, 16);
 		bed.hook = stop_at_last;
@@ -259,7 +261,8 @@ test_4_10_3_one_failure_flushes_the_rest(void)
 	struct bed bed;
 	size_t culprits;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 255);
 		bed_start(&bed);
 		for (size_t i = 0; i < 255; i++) {
@@ -328,11 +331,11 @@ test_unbegun_tasks_without_flush_end_at_stop(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 8);
 		bed_start(&bed);
-		OK(doca_task_submit_ex(bed_task(&bed, 0, 0, 4096, 8),
-				       DOCA_TASK_SUBMIT_FLAG_NONE));
+		OK(doca_task_submit_ex(bed_task(&bed, 0, 0, 4096, 8), DOCA_TASK_SUBMIT_FLAG_NONE));
 		CHECK_DOCA(doca_ctx_stop(bed.ctx), DOCA_ERROR_IN_PROGRESS);
 		bed_drain(&bed);
 		CHECK_EQ(bed.num_error, 1);

@@ -80,7 +80,8 @@ test_4_8_pci_match__by_address(void)
 }
 
 static void
-test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr(void)
+test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr(
+	void)
 {
 	struct doca_dev *dev = open_dev(NULL);
 	struct doca_devinfo *info = doca_dev_as_devinfo(dev);
@@ -288,8 +289,10 @@ test_1_5_version(void)
 	CHECK_DOCA(docaemu_configure("version=3", NULL, 0), DOCA_ERROR_INVALID_VALUE);
 }
 
-TESTS(TEST(test_4_8_first_device), TEST(test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open),
-      TEST(test_4_8_pci_match__by_address), TEST(test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr),
-      TEST(test_4_8_open_counted__list), TEST(test_4_8_close_null),
-      TEST(test_4_1_dev_close), TEST(test_devices_as_configured),
-      TEST(test_representors_are_none), TEST(test_2_1_error_names), TEST(test_1_5_version));
+TESTS(TEST(test_4_8_first_device),
+      TEST(test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open),
+      TEST(test_4_8_pci_match__by_address),
+      TEST(test_4_1_devinfo_get_ibdev_name__devinfo_get_iface_name__devinfo_get_mac_addr__devinfo_get_ipv4_addr),
+      TEST(test_4_8_open_counted__list), TEST(test_4_8_close_null), TEST(test_4_1_dev_close),
+      TEST(test_devices_as_configured), TEST(test_representors_are_none),
+      TEST(test_2_1_error_names), TEST(test_1_5_version));

@@ -414,7 +414,8 @@ test_4_3_22_two_threads_on_one_engine_is_a_violation(void)
 TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_workers),
       TEST(test_worker_mode_runs_nothing_inline), TEST(test_a_doorbell_is_enough),
       TEST(test_idle_workers_do_not_wake), TEST(test_no_system_call_per_doorbell_under_load),
-      TEST(test_manual_orders), TEST(test_completing_the_task_that_is_meant), TEST(test_manual_orders_over_contexts),
-      TEST(test_arming_hands_over_at_once), TEST(test_workers_stop_at_a_culprit),
-      TEST(test_engines_in_threads),
-      TEST(test_start_and_stop_in_threads), TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation));
+      TEST(test_manual_orders), TEST(test_completing_the_task_that_is_meant),
+      TEST(test_manual_orders_over_contexts), TEST(test_arming_hands_over_at_once),
+      TEST(test_workers_stop_at_a_culprit), TEST(test_engines_in_threads),
+      TEST(test_start_and_stop_in_threads),
+      TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation));

@@ -309,8 +309,7 @@ test_4_6_8_chains(void)
 	CHECK_EQ(flag, 1);
 	OK(doca_buf_is_in_list(b[2], &flag));
 	CHECK_EQ(flag, 1);
-	CHECK_DOCA(doca_buf_inventory_buf_dup(bed.inventory, b[1], &got),
-		   DOCA_ERROR_NOT_PERMITTED);
+	CHECK_DOCA(doca_buf_inventory_buf_dup(bed.inventory, b[1], &got), DOCA_ERROR_NOT_PERMITTED);
 	OK(doca_buf_inventory_buf_dup(bed.inventory, b[0], &got));
 	OK(doca_buf_get_list_len(got, &num));
 	CHECK_EQ(num, 4);
@@ -331,7 +330,8 @@ test_4_6_8_chains(void)
 }
 
 static void
-test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand(void)
+test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand(
+	void)
 {
 	struct doca_buf_inventory *inventory;
 	struct doca_buf *a;
@@ -343,20 +343,17 @@ test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_a
 	CHECK_DOCA(doca_buf_inventory_create(0, &inventory), DOCA_ERROR_INVALID_VALUE);
 	OK(doca_buf_inventory_create(1, &inventory));
 	CHECK_DOCA(doca_buf_inventory_expand(inventory, 1), DOCA_ERROR_BAD_STATE);
-	CHECK_DOCA(
-		doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory, 1, &a),
-		DOCA_ERROR_BAD_STATE);
+	CHECK_DOCA(doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory, 1, &a),
+		   DOCA_ERROR_BAD_STATE);
 	expect_violations(1, "not started");
 	OK(doca_buf_inventory_start(inventory));
-	CHECK_DOCA(
-		doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory, 4097, &a),
-		DOCA_ERROR_INVALID_VALUE);
-	CHECK_DOCA(
-		doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory - 1, 2, &a),
-		DOCA_ERROR_INVALID_VALUE);
-	CHECK_DOCA(doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory + 4095, 2,
-						      &a),
+	CHECK_DOCA(doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory, 4097, &a),
 		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory - 1, 2, &a),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(
+		doca_buf_inventory_buf_get_by_addr(inventory, bed.mmap, bed.memory + 4095, 2, &a),
+		DOCA_ERROR_INVALID_VALUE);
 	CHECK_DOCA(doca_buf_inventory_buf_get_by_args(inventory, bed.mmap, bed.memory, 10,
 						      bed.memory + 5, 6, &a),
 		   DOCA_ERROR_INVALID_VALUE);
@@ -386,4 +383,5 @@ TESTS(TEST(test_4_5_1_setters_fail_after_start), TEST(test_4_5_2_memrange_once),
       TEST(test_4_5_14_free_callback), TEST(test_4_5_14_bufs_keep_the_map),
       TEST(test_map_lives_until_its_context_is_destroyed),
       TEST(test_4_5_8_export_checks_come_first), TEST(test_memlock_limit),
-      TEST(test_4_6_1_head_and_data), TEST(test_4_6_8_chains), TEST(test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand));
+      TEST(test_4_6_1_head_and_data), TEST(test_4_6_8_chains),
+      TEST(test_4_1_buf_inventory_create__buf_inventory_destroy__buf_inventory_buf_get_by_args__buf_inventory_expand));

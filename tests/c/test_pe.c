@@ -270,8 +270,8 @@ test_several_contexts_share_an_engine(void)
 	bed_close(&bed);
 }
 
-TESTS(TEST(test_4_1_pe_create__pe_destroy__pe_connect_ctx__pe_set_event_mode), TEST(test_4_2_1_one_handle_close_on_exec),
-      TEST(test_4_2_4_arming_with_a_completion_pending),
+TESTS(TEST(test_4_1_pe_create__pe_destroy__pe_connect_ctx__pe_set_event_mode),
+      TEST(test_4_2_1_one_handle_close_on_exec), TEST(test_4_2_4_arming_with_a_completion_pending),
       TEST(test_4_2_5_6_readable_once_until_cleared), TEST(test_4_2_7_unarmed_does_not_signal),
       TEST(test_4_2_8_11_selective_serves_only_what_was_pending),
       TEST(test_4_2_9_10_all_serves_everything), TEST(test_4_2_14_submitting_while_armed),

@@ -26,7 +26,8 @@ test_4_6_2_bytes_are_copied(void)
 	size_t half = 3 << 20;
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 2 * half, 16);
 		bed_start(&bed);
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -52,7 +53,8 @@ test_4_3_1_3_one_step_per_call(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 16);
 		bed_start(&bed);
 		CHECK_EQ(doca_pe_progress(bed.pe), 0);
@@ -106,8 +108,8 @@ resubmit(struct bed *bed, struct doca_dma_task_memcpy *task)
 		return;
 	}
 	OK(doca_buf_reset_data_len(doca_dma_task_memcpy_get_dst(task)));
-	OK(doca_buf_dec_refcount(
-		(struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task), NULL));
+	OK(doca_buf_dec_refcount((struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task),
+				 NULL));
 	doca_dma_task_memcpy_set_src(task, bed_src(bed, 64 * resubmits, 64));
 	doca_task_set_user_data(doca_dma_task_memcpy_as_task(task),
 				(union doca_data){.u64 = resubmits});
@@ -119,7 +121,8 @@ test_4_3_6_12_callback_may_resubmit(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 1);
 		bed.hook = resubmit;
 		resubmits = 10;
@@ -226,7 +229,8 @@ test_4_7_zero_length__oversize__permission(void)
 	struct doca_buf *src;
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		configure("max_buf_size=1K max_buf_list_len=2");
 		bed_open(&bed, 8192, 4);
 		bad_task(&bed, bed_src(&bed, 0, 0), bed_dst(&bed, 4096, 10));
@@ -332,7 +336,8 @@ test_4_3_18_full_queue_is_again(void)
 	struct doca_task *third;
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		configure("queue_depth=2");
 		bed_open(&bed, 8192, 4);
 		bed_start(&bed);
@@ -355,11 +360,11 @@ test_4_3_19_20_without_flush_nothing_begins(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8192, 4);
 		bed_start(&bed);
-		OK(doca_task_submit_ex(bed_task(&bed, 0, 0, 4096, 8),
-				       DOCA_TASK_SUBMIT_FLAG_NONE));
+		OK(doca_task_submit_ex(bed_task(&bed, 0, 0, 4096, 8), DOCA_TASK_SUBMIT_FLAG_NONE));
 		OK(doca_task_submit_ex(bed_task(&bed, 1, 8, 4104, 8),
 				       DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS));
 		CHECK_EQ(bed_progress(&bed), 0);
@@ -371,10 +376,8 @@ test_4_3_19_20_without_flush_nothing_begins(void)
 		doca_ctx_flush_tasks(bed.ctx);
 		run(&bed);
 		CHECK_EQ(bed.num_ok, 2);
-		OK(doca_task_submit_ex(bed_task(&bed, 2, 0, 4096, 8),
-				       DOCA_TASK_SUBMIT_FLAG_NONE));
-		OK(doca_task_submit_ex(bed_task(&bed, 3, 8, 4104, 8),
-				       DOCA_TASK_SUBMIT_FLAG_FLUSH));
+		OK(doca_task_submit_ex(bed_task(&bed, 2, 0, 4096, 8), DOCA_TASK_SUBMIT_FLAG_NONE));
+		OK(doca_task_submit_ex(bed_task(&bed, 3, 8, 4104, 8), DOCA_TASK_SUBMIT_FLAG_FLUSH));
 		run(&bed);
 		CHECK_EQ(bed.num_ok, 4);
 		bed_close(&bed);
@@ -386,14 +389,14 @@ test_4_3_21_ordered_completions(void)
 {
 	struct bed bed;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 8 << 20, 64);
 		OK(doca_dma_set_ordered_completions(bed.dma, 1));
 		bed_start(&bed);
 		CHECK_DOCA(doca_dma_set_ordered_completions(bed.dma, 0), DOCA_ERROR_BAD_STATE);
 		for (size_t i = 0; i < 60; i++) {
-			bed_submit(&bed, i, 0, (2 << 20) + i * 100000,
-				   i % 7 == 0 ? 100000 : 64);
+			bed_submit(&bed, i, 0, (2 << 20) + i * 100000, i % 7 == 0 ? 100000 : 64);
 		}
 		OK(docaemu_step(SIZE_MAX, DOCAEMU_ORDER_LIFO, NULL));
 		bed_drain(&bed);
@@ -445,7 +448,8 @@ test_4_6_9_10_lists_on_both_sides(void)
 	struct bed bed;
 	size_t len;
 
-	FOR_ENGINES(e) {
+	FOR_ENGINES(e)
+	{
 		bed_open(&bed, 4096, 2);
 		bed_start(&bed);
 		bed.free_tasks = false;
@@ -507,15 +511,14 @@ test_violations_of_tasks(void)
 	expect_violations(1, "no live buf");
 	run(&bed);
 	CHECK_EQ(bed.num_error, 1);
-	OK(doca_buf_dec_refcount(
-		(struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task), NULL));
+	OK(doca_buf_dec_refcount((struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task),
+				 NULL));
 	doca_task_free(base);
 	doca_task_free(base);
 	expect_violations(1, "doca_task_free: task");
 	CHECK_DOCA(doca_task_submit(base), DOCA_ERROR_INVALID_VALUE);
 	expect_violations(1, "it is freed");
-	CHECK_DOCA(doca_task_submit((struct doca_task *)(void *)foreign),
-		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_task_submit((struct doca_task *)(void *)foreign), DOCA_ERROR_INVALID_VALUE);
 	expect_violations(1, "none of this library's");
 	CHECK_DOCA(doca_task_submit(NULL), DOCA_ERROR_INVALID_VALUE);
 	bed_close(&bed);
@@ -540,8 +543,9 @@ TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_3_5_progress_from_a_callback_is_a_violation),
       TEST(test_4_3_6_12_callback_may_resubmit), TEST(test_4_3_13_pool_exhaustion_is_no_memory),
       TEST(test_4_3_14_alloc_needs_running), TEST(test_4_3_16_bufs_may_follow),
-      TEST(test_4_7_zero_length__oversize__permission), TEST(test_4_5_6_permissions_that_allow_a_destination),
-      TEST(test_settings_that_refuse_early), TEST(test_4_3_18_full_queue_is_again),
-      TEST(test_4_3_19_20_without_flush_nothing_begins), TEST(test_4_3_21_ordered_completions),
-      TEST(test_4_6_4_destination_is_appended_to), TEST(test_4_6_9_10_lists_on_both_sides),
-      TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));
+      TEST(test_4_7_zero_length__oversize__permission),
+      TEST(test_4_5_6_permissions_that_allow_a_destination), TEST(test_settings_that_refuse_early),
+      TEST(test_4_3_18_full_queue_is_again), TEST(test_4_3_19_20_without_flush_nothing_begins),
+      TEST(test_4_3_21_ordered_completions), TEST(test_4_6_4_destination_is_appended_to),
+      TEST(test_4_6_9_10_lists_on_both_sides), TEST(test_violations_of_tasks),
+      TEST(test_4_6_6_overlap_is_a_violation));
