@@ -32,9 +32,7 @@ FAIR_WINDOW_BYTES: Final = 108 * 1024
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
 
 # Calls whose failure leaves something that uses the device.
-DEVICE_USERS: Final = frozenset(
-    {"doca_buf_dec_refcount", "doca_ctx_get_state", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"}
-)
+DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
 
 # What doca_mmap_start() may answer when too much memory is locked: NOT_PERMITTED, NO_MEMORY.
 MEMLOCK_CODES: Final = frozenset({2, 7})
