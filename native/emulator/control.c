@@ -474,6 +474,7 @@ docaemu_reset(void)
 	emu_faults_reset();
 	atomic_store(&emu_special, 0);
 	settings_default();
+	emu_devices_forget_past();
 	emu_violations_reset();
 	emu_sched_reset();
 	emu_pes_reset_stats();

@@ -81,6 +81,20 @@ emu_devices_default(void)
 	pthread_mutex_unlock(&emu_lock);
 }
 
+/* Free the devices that were replaced; nothing that could know them is alive. */
+void
+emu_devices_forget_past(void)
+{
+	pthread_mutex_lock(&emu_lock);
+	while (past_devices != NULL) {
+		struct emu_device *device = past_devices;
+
+		past_devices = device->next;
+		free(device);
+	}
+	pthread_mutex_unlock(&emu_lock);
+}
+
 /* Have no device; device lines add to that. */
 void
 emu_devices_none(void)

@@ -323,6 +323,8 @@ emu_device_add(char *words, char *error, size_t error_size);
 void
 emu_devices_default(void);
 void
+emu_devices_forget_past(void);
+void
 emu_devices_none(void);
 doca_error_t
 emu_parse_pci(const char *text, char out[DOCA_DEVINFO_PCI_ADDR_SIZE]);
