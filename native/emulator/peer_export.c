@@ -494,6 +494,5 @@ emu_export_fork_child(void)
 	}
 	server.exports = NULL;
 	server.has_key = false;
-	pthread_mutex_init(&server.lock, NULL);
-	pthread_mutex_init(&server.life, NULL);
+	emu_export_fork_parent();
 }

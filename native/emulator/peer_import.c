@@ -501,5 +501,5 @@ emu_import_fork_child(void)
 		}
 	}
 	peers = NULL;
-	pthread_mutex_init(&peers_lock, NULL);
+	emu_import_fork_parent();
 }
