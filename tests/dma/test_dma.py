@@ -711,7 +711,7 @@ import aiodocadma
 from aiodocadma import emulator
 from aiodocadma.exceptions import ForkedError
 # Python 3.12 and later warn of a fork while alloc's thread is still ending; that is not what is tested.
-warnings.simplefilter("ignore", DeprecationWarning)
+warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
 emulator.configure(engine="manual")
 
 async def fresh():

@@ -46,7 +46,10 @@ async def test_held_copies_end_in_the_order_of_their_release(
     copies = [dma.copy(src, dst[i * 4096 : (i + 1) * 4096]) for i in range(5)]
     for i, copy in enumerate(copies):
         copy.add_done_callback(lambda _, i=i: ended.append(i))
-    await asyncio.sleep(0.05)
+    while emulator.live_objects().held < 5:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert ended == []
     assert emulator.live_objects().held == 5
     for n in range(1, 6):

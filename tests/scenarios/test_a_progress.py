@@ -321,19 +321,20 @@ async def resubmit(dma: aiodocadma.DMA, seconds: float) -> float:
 @pytest.mark.diagonal
 async def test_b12_draining_everything_starves_the_loop(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """512 copies that resubmit at once: a 5 ms ticker is never 25 ms late, and that costs at most 20 % of the rate."""
-    budgeted = unbudgeted = 0.0
-    # The best of up to three rounds: a neighbour on the machine slows single ones down.
-    for _ in range(3):
-        async with opened(num_tasks=512) as dma, Ticker(0.005) as ticker:
-            budgeted = max(budgeted, await resubmit(dma, 1))
-        assert ticker.starved < 0.025
+    async with opened(num_tasks=512) as dma, Ticker(0.005) as ticker:
+        await resubmit(dma, 1)
+    assert ticker.starved < 0.025
+    # Both rates adjacent in every round, and the median of their ratios: a neighbour on the machine slows single ones.
+    ratios = []
+    for _ in range(9):
+        async with opened(num_tasks=512) as dma, Ticker(0.005):
+            budgeted = await resubmit(dma, 0.05)
         with monkeypatch.context() as patch:
             patch.setattr(_engine, "TURN_BUDGET", 0.0)
             async with opened(num_tasks=512) as dma:
-                unbudgeted = max(unbudgeted, await resubmit(dma, 1))
-        if budgeted >= 0.8 * unbudgeted:
-            return
-    assert budgeted >= 0.8 * unbudgeted
+                unbudgeted = await resubmit(dma, 0.05)
+        ratios.append(budgeted / unbudgeted)
+    assert statistics.median(ratios) >= 0.8, ratios
 
 
 @pytest.mark.parametrize("length", [0, 64], ids=["empty", "64 bytes"])
