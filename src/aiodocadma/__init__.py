@@ -11,9 +11,10 @@ Where no DOCA is installed, the device is a software emulator behind the same C 
 
 from aiodocadma import exceptions
 from aiodocadma._devices import Capabilities, DeviceInfo, devices
-from aiodocadma._dma import DMA, DMAState, open_dma
+from aiodocadma._dma import DMA, DMAState
 from aiodocadma._future import CopyFuture
 from aiodocadma._memory import Buffer, MemoryMap
+from aiodocadma._open import open_dma
 from aiodocadma._statistics import Statistics
 from aiodocadma._version import __version__
 from aiodocadma.exceptions import *  # noqa: F403

@@ -1,5 +1,5 @@
 """
-The asyncio driver: the only module that knows the event loop.
+The asyncio driver: with its reader (``_reader``) and its opening (``_open``) all that knows the event loop.
 
 Theory of operation. A ``DMA`` is a ``Channel`` (C, see ``native/shim/channel.h``) tied to one loop. ``copy()`` is C: it
 starts a copy and, where the engine cannot finish it at once, schedules one turn of the pump per turn of the loop. The
@@ -23,20 +23,19 @@ import contextlib
 import enum
 import functools
 import logging
-import os
 import threading
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
-from weakref import ref
 
 from aiodocadma import _native, _worker
 from aiodocadma._admission import Admission, wake
-from aiodocadma._engine import Engine, OnFlush
+from aiodocadma._engine import Engine
 from aiodocadma._held import HeldCopies
 from aiodocadma._many import Offsets, offset_columns
 from aiodocadma._memory import Buffer, MemoryMap, view_of
 from aiodocadma._native import Channel, CopyFuture
+from aiodocadma._reader import Reader
 from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Statistics
 from aiodocadma._watchdog import Watchdog
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from aiodocadma._devices import Capabilities, DeviceInfo
     from aiodocadma.exceptions import DocaError
 
-__all__ = ["DMA", "DMAState", "open_dma"]
+__all__ = ["DMA", "DMAState"]
 
 logger = logging.getLogger("aiodocadma")
 
@@ -130,7 +129,7 @@ class DMA(Channel):
         self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
         try:
-            loop.add_reader(self._native.fd, _Reader(self, loop))
+            loop.add_reader(self._native.fd, Reader(self, loop))
         except BaseException:
             self._native_closed = True  # the engine stays the caller's
             self._detach()
@@ -516,7 +515,7 @@ class DMA(Channel):
                 )
             case "loop":
                 raise WrongLoopError(
-                    f"this DMA belongs to {self._loop!r}, not to {_running_loop()}",
+                    f"this DMA belongs to {self._loop!r}, not to {asyncio._get_running_loop()}",
                     hint="Open one per loop. Under pytest-asyncio give the fixture and the test the same loop_scope.",
                 )
             case "full":
@@ -768,7 +767,7 @@ class DMA(Channel):
     def _check_owner(self) -> None:
         if self._forked:
             self._refuse("forked")
-        if _running_loop() is not self._loop:
+        if asyncio._get_running_loop() is not self._loop:
             self._refuse("loop")
 
     def _check(self) -> None:
@@ -781,142 +780,6 @@ def _flushed(culprit: DocaError, tag: object) -> FlushedError:
     return FlushedError("another copy's failure ended this one, and it was not replayed", culprit=culprit, tag=tag)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    return asyncio._get_running_loop()
-
-
 def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
     loop.remove_reader(engine.channel.fd)
     engine.finalize(FINALIZE_TIMEOUT, lambda: None)
-
-
-class _Reader:
-    """
-    The loop's reader of the notification fd.
-
-    Weak, so that a DMA nobody holds and with nothing in flight can be collected. The loop drops it when it is closed,
-    and that is how a DMA learns of it: copies still pending then will never be collected by a turn, so they must not
-    keep the DMA from its finaliser.
-    """
-
-    __slots__ = ("_dma", "_loop")
-
-    def __init__(self, dma: DMA, loop: asyncio.AbstractEventLoop) -> None:
-        self._dma = ref(dma)
-        self._loop = loop
-
-    def __call__(self) -> None:
-        if (dma := self._dma()) is not None:
-            dma._readable()
-
-    def __del__(self) -> None:
-        if (dma := self._dma()) is not None and self._loop.is_closed():
-            dma._orphan()
-
-
-class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
-    """
-    Open a DMA engine for the running loop, as an async context manager.
-
-    Args:
-        device: A PCI address, an ibdev or interface name; None takes the first device that can do DMA.
-        library: ``auto``, ``system``, ``emulator`` or a path; None takes the environment variable
-            ``AIODOCADMA_LIBRARY``, or ``auto``: the system's DOCA, or the emulator where none is installed.
-        num_tasks: Size of the context's task pool; None for what suits the device; never above its cap.
-        window: Tasks that DOCA may hold at once; None for all of the pool.
-        window_bytes: Bytes that these tasks may have together; None for what keeps the engine busy.
-        on_flush: What becomes of copies that another copy's failure flushed: ``replay`` them, or ``fail`` them with
-            ``FlushedError``.
-        max_waiting: Copies that may wait for the engine: one more raises ``QueueFullError`` from ``copy()`` and makes
-            ``submit()`` wait. None for no bound.
-        drain_timeout: Seconds that a cancelled copy, a restart and closing wait for the engine to let go.
-        stall_timeout: Seconds without a completion, while DOCA holds tasks, that the watchdog counts and logs as a
-            stall; it does nothing else. None for no watchdog.
-
-    Returns:
-        The DMA, on entering; leaving closes it.
-
-    Raises:
-        LibraryError: If no usable DOCA library is found.
-        DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it.
-        ValueError: If a number is out of range.
-        WrongLoopError: If no asyncio event loop runs.
-
-    Cancellation: Waits for the opening under way, undoes it, then raises.
-    Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
-    """
-
-    def __init__(
-        self,
-        device: str | None = None,
-        *,
-        library: str | os.PathLike[str] | None = None,
-        num_tasks: int | None = None,
-        window: int | None = None,
-        window_bytes: int | None = None,
-        on_flush: OnFlush = "replay",
-        max_waiting: int | None = None,
-        drain_timeout: float = 30.0,
-        stall_timeout: float | None = 10.0,
-    ) -> None:
-        for name, value in {
-            "num_tasks": num_tasks,
-            "window": window,
-            "window_bytes": window_bytes,
-            "max_waiting": max_waiting,
-        }.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if on_flush not in ("replay", "fail"):
-            raise ValueError(f"on_flush must be 'replay' or 'fail', not {on_flush!r}")
-        for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
-            if seconds is not None and seconds <= 0:
-                raise ValueError(f"{name} must be positive, not {seconds}")
-        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush)
-        self._bind = functools.partial(
-            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
-        )
-        self._dma: DMA | None = None
-
-    async def __aenter__(self) -> DMA:
-        if self._dma is not None:
-            raise RuntimeError("this open_dma() was entered before")
-        loop = _running_loop()
-        if loop is None:
-            raise WrongLoopError(
-                "open_dma() needs a running asyncio event loop",
-                hint="Use it in a coroutine under asyncio or uvloop; trio is not supported.",
-            )
-        outcome: asyncio.Future[DMA] = loop.create_future()
-
-        def opened(engine: Engine | None, exception: BaseException | None) -> None:
-            if engine is None:
-                outcome.set_exception(cast(BaseException, exception))
-                return
-            try:
-                if engine is None:
-                    raise cast(BaseException, exception)
-                outcome.set_result(self._bind(engine, loop))
-            except BaseException as exc:
-                failure = exc
-
-                def undo() -> None:
-                    if not engine.close():
-                        engine.channel.free()
-
-                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
-
-        _worker.start(loop, self._open, opened)
-        stop = await _worker.wait_out(outcome)
-        dma = outcome.result()
-        if stop is not None:
-            await dma.aclose()
-            raise stop
-        self._dma = dma
-        return dma
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._dma is not None:
-            await self._dma.__aexit__(exc_type, exc, traceback)

@@ -437,7 +437,7 @@ async def test_b80_del_of_a_half_built_object(op: str, mode: Mode, monkeypatch: 
 
                 super().__init__(engine, Loop(), **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(aiodocadma._dma, "DMA", Refusing)
+        monkeypatch.setattr(aiodocadma._open, "DMA", Refusing)
     else:
         emulator.inject(emulator.Fault(op, status="DRIVER"))
     with pytest.raises(expected) as caught:

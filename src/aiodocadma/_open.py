@@ -1,0 +1,125 @@
+"""Opening a DMA for the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from typing import TYPE_CHECKING, cast
+
+from aiodocadma import _worker
+from aiodocadma._dma import DMA
+from aiodocadma._engine import Engine, OnFlush
+from aiodocadma.exceptions import WrongLoopError
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+__all__ = ["open_dma"]
+
+
+class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
+    """
+    Open a DMA engine for the running loop, as an async context manager.
+
+    Args:
+        device: A PCI address, an ibdev or interface name; None takes the first device that can do DMA.
+        library: ``auto``, ``system``, ``emulator`` or a path; None takes the environment variable
+            ``AIODOCADMA_LIBRARY``, or ``auto``: the system's DOCA, or the emulator where none is installed.
+        num_tasks: Size of the context's task pool; None for what suits the device; never above its cap.
+        window: Tasks that DOCA may hold at once; None for all of the pool.
+        window_bytes: Bytes that these tasks may have together; None for what keeps the engine busy.
+        on_flush: What becomes of copies that another copy's failure flushed: ``replay`` them, or ``fail`` them with
+            ``FlushedError``.
+        max_waiting: Copies that may wait for the engine: one more raises ``QueueFullError`` from ``copy()`` and makes
+            ``submit()`` wait. None for no bound.
+        drain_timeout: Seconds that a cancelled copy, a restart and closing wait for the engine to let go.
+        stall_timeout: Seconds without a completion, while DOCA holds tasks, that the watchdog counts and logs as a
+            stall; it does nothing else. None for no watchdog.
+
+    Returns:
+        The DMA, on entering; leaving closes it.
+
+    Raises:
+        LibraryError: If no usable DOCA library is found.
+        DocaError: If there is no such device, it cannot do DMA, or DOCA fails to open it.
+        ValueError: If a number is out of range.
+        WrongLoopError: If no asyncio event loop runs.
+
+    Cancellation: Waits for the opening under way, undoes it, then raises.
+    Source: ``doca_dev_open``, ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``.
+    """
+
+    def __init__(
+        self,
+        device: str | None = None,
+        *,
+        library: str | os.PathLike[str] | None = None,
+        num_tasks: int | None = None,
+        window: int | None = None,
+        window_bytes: int | None = None,
+        on_flush: OnFlush = "replay",
+        max_waiting: int | None = None,
+        drain_timeout: float = 30.0,
+        stall_timeout: float | None = 10.0,
+    ) -> None:
+        for name, value in {
+            "num_tasks": num_tasks,
+            "window": window,
+            "window_bytes": window_bytes,
+            "max_waiting": max_waiting,
+        }.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if on_flush not in ("replay", "fail"):
+            raise ValueError(f"on_flush must be 'replay' or 'fail', not {on_flush!r}")
+        for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name} must be positive, not {seconds}")
+        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush)
+        self._bind = functools.partial(
+            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
+        )
+        self._dma: DMA | None = None
+
+    async def __aenter__(self) -> DMA:
+        if self._dma is not None:
+            raise RuntimeError("this open_dma() was entered before")
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            raise WrongLoopError(
+                "open_dma() needs a running asyncio event loop",
+                hint="Use it in a coroutine under asyncio or uvloop; trio is not supported.",
+            )
+        outcome: asyncio.Future[DMA] = loop.create_future()
+
+        def opened(engine: Engine | None, exception: BaseException | None) -> None:
+            if engine is None:
+                outcome.set_exception(cast(BaseException, exception))
+                return
+            try:
+                outcome.set_result(self._bind(engine, loop))
+            except BaseException as exc:
+                failure = exc
+
+                def undo() -> None:
+                    if not engine.close():
+                        engine.channel.free()
+
+                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
+
+        _worker.start(loop, self._open, opened)
+        stop = await _worker.wait_out(outcome)
+        dma = outcome.result()
+        if stop is not None:
+            await dma.aclose()
+            raise stop
+        self._dma = dma
+        return dma
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._dma is not None:
+            await self._dma.__aexit__(exc_type, exc, traceback)
