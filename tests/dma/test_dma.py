@@ -697,9 +697,17 @@ async def test_a_map_of_a_memoryview_in_a_cycle_is_collected() -> None:
 # ---- fork
 
 
+# In development mode asyncio tells, as a warning, of callbacks that took long: of the machine's load, that is.
+QUIET_ASYNCIO = 'import logging; logging.getLogger("asyncio").setLevel("ERROR")\n'
+
+
 def in_child(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-X", "dev", "-c", QUIET_ASYNCIO + script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
