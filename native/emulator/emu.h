@@ -130,6 +130,8 @@ enum emu_notify { EMU_NOTIFY_NORMAL, EMU_NOTIFY_LATE, EMU_NOTIFY_SUPPRESS, EMU_N
 enum emu_notify
 emu_fault_notification(bool arm);
 
+doca_error_t
+emu_fault_accepted(const char *op);
 bool
 emu_fault_completion(const void *src, struct emu_completion_fault *fault);
 doca_error_t

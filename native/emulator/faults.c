@@ -19,6 +19,14 @@ enum fault_kind {
 	FAULT_LATE,
 	FAULT_SUPPRESS,
 	FAULT_SPURIOUS,
+	FAULT_ACCEPTED,
+};
+
+/* Where a call looks for a fault. */
+enum fault_place {
+	AT_ENTRY,  /* of a call, or where a completion or notification is due */
+	AT_ARM,	   /* of the notification */
+	AT_RETURN, /* of a submit that has succeeded */
 };
 
 struct fault {
@@ -61,22 +69,28 @@ hits(struct fault *fault)
 	return true;
 }
 
-/* Whether an arm can be hit by a fault, of those that concern notifications. */
-static bool
-concerns(const struct fault *fault, bool arm)
+static enum fault_place
+place_of(const struct fault *fault)
 {
-	return (fault->kind == FAULT_SPURIOUS) == arm;
+	switch (fault->kind) {
+	case FAULT_SPURIOUS:
+		return AT_ARM;
+	case FAULT_ACCEPTED:
+		return AT_RETURN;
+	default:
+		return AT_ENTRY;
+	}
 }
 
-/* Find the fault that hits a call of op, or an arm; for a completion that of a task that reads from src. */
+/* Find the fault that hits a call of op here; for a completion that of a task that reads from src. */
 static bool
-find(const char *op, bool arm, uint64_t src, struct fault *hit)
+find(const char *op, enum fault_place place, uint64_t src, struct fault *hit)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&emu_lock);
 	for (struct fault *fault = faults; fault != NULL && !found; fault = fault->next) {
-		if (strcmp(fault->op, op) == 0 && concerns(fault, arm) &&
+		if (strcmp(fault->op, op) == 0 && place_of(fault) == place &&
 		    (fault->src == 0 || fault->src == src) && hits(fault)) {
 			*hit = *fault;
 			found = true;
@@ -93,10 +107,28 @@ emu_enter_slow(const char *op)
 	struct fault hit;
 
 	emu_init();
-	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, false, 0, &hit)) {
+	if ((atomic_load(&emu_flags) & EMU_FLAG_FAULTS) == 0 || !find(op, AT_ENTRY, 0, &hit)) {
 		return DOCA_SUCCESS;
 	}
 	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to fail: %s", doca_error_get_name(hit.status));
+	return hit.status;
+}
+
+/*
+ * What a submit that has succeeded reports: with a fault of kind "accepted" an error, although the task is on its way.
+ *
+ * DOCA says that a failed submit leaves the task to the user; this is the library that breaks its word.
+ */
+doca_error_t
+emu_fault_accepted(const char *op)
+{
+	struct fault hit;
+
+	if (!find(op, AT_RETURN, 0, &hit)) {
+		return DOCA_SUCCESS;
+	}
+	emu_log(DOCA_LOG_LEVEL_WARNING, op, "made to report failure of a task that it accepted: %s",
+		doca_error_get_name(hit.status));
 	return hit.status;
 }
 
@@ -106,7 +138,7 @@ emu_fault_completion(const void *src, struct emu_completion_fault *fault)
 {
 	struct fault hit;
 
-	if (!find("completion", false, (uint64_t)(uintptr_t)src, &hit)) {
+	if (!find("completion", AT_ENTRY, (uint64_t)(uintptr_t)src, &hit)) {
 		return false;
 	}
 	fault->status = hit.status;
@@ -128,7 +160,7 @@ emu_fault_notification(bool arm)
 	struct fault hit;
 
 	if ((atomic_load(&emu_special) & EMU_SPECIAL_FAULTS) != 0 &&
-	    find("notification", arm, 0, &hit)) {
+	    find("notification", arm ? AT_ARM : AT_ENTRY, 0, &hit)) {
 		notify = hit.kind == FAULT_LATE	      ? EMU_NOTIFY_LATE
 			 : hit.kind == FAULT_SUPPRESS ? EMU_NOTIFY_SUPPRESS
 						      : EMU_NOTIFY_SPURIOUS;
@@ -223,6 +255,10 @@ fits(const struct fault *fault)
 	case FAULT_SUPPRESS:
 	case FAULT_SPURIOUS:
 		return notification;
+	case FAULT_ACCEPTED:
+		return strcmp(fault->op, "task_submit") == 0 ||
+		       strcmp(fault->op, "task_submit_ex") == 0 ||
+		       strcmp(fault->op, "task_try_submit") == 0;
 	default:
 		return !notification;
 	}
@@ -267,8 +303,8 @@ fault_set(struct fault *fault, const char *key, const char *value)
 		return DOCA_SUCCESS;
 	}
 	if (strcmp(key, "kind") == 0) {
-		static const char *const kinds[] = {"fail", "corrupt",	"hold",
-						    "late", "suppress", "spurious"};
+		static const char *const kinds[] = {"fail",	"corrupt",  "hold",    "late",
+						    "suppress", "spurious", "accepted"};
 
 		if (strcmp(value, "again") == 0) {
 			fault->kind = FAULT_FAIL;
@@ -346,9 +382,10 @@ emu_fault_add(char *words, char *error, size_t error_size)
 		goto bad;
 	}
 	if (!fits(fault)) {
-		snprintf(error, error_size,
-			 "fault: corrupt and hold need op=completion; late, suppress and spurious "
-			 "need op=notification, which takes no other kind");
+		snprintf(
+			error, error_size,
+			"fault: corrupt and hold need op=completion; late, suppress and spurious "
+			"need op=notification, which takes no other kind; accepted needs a submit");
 		goto bad;
 	}
 	if (fault->src != 0 && strcmp(fault->op, "completion") != 0) {

@@ -115,6 +115,11 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	}
 	result = submit_inside(func, task, flags, validate);
 	emu_pe_leave(pe);
+	if (doca_unlikely((atomic_load_explicit(&emu_special, memory_order_relaxed) &
+			   EMU_SPECIAL_FAULTS) != 0) &&
+	    result == DOCA_SUCCESS) {
+		result = emu_fault_accepted(func + sizeof("doca_") - 1);
+	}
 	return result;
 }
 

@@ -81,7 +81,7 @@
  * "notification". Keys: kind (fail; again: as fail with status AGAIN; completion only: corrupt flips
  * one byte of the destination and reports success, hold withholds it until docaemu_release();
  * notification only: late and suppress as the setting notify, spurious: an arm is answered for no
- * reason), status=IO_FAILED, skip=0 (calls let through first), interval=1
+ * reason; a submit only: accepted: the status is reported although the task is taken), status=IO_FAILED, skip=0 (calls let through first), interval=1
  * (then every so many-th), count=1 (so many times; 0: for ever), fatal=1 (completion only: the
  * context stops), src=0 (completion only: tasks that read from this address first, as from a broken
  * page; 0: all). Faults of completions count tasks in the order of their submission. faults=none

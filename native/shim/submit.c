@@ -308,6 +308,32 @@ submit(struct adma_channel *ch, struct segment *segment)
 }
 
 /*
+ * A submit has failed: has DOCA the task all the same? By its rules the task is the user's again; the number of tasks
+ * in flight tells whether it is so. If it is not, freeing task or bufs would hand memory back that is still written.
+ */
+static bool
+was_accepted(struct adma_channel *ch)
+{
+	size_t num_tasks;
+
+	return ch->lib->doca_ctx_get_num_inflight_tasks(ch->ctx, &num_tasks) == DOCA_SUCCESS &&
+	       num_tasks > ch->in_flight;
+}
+
+/* The segment is with DOCA. */
+static void
+note_submitted(struct adma_channel *ch, struct segment *segment)
+{
+	ch->starved = 0;
+	ch->in_flight++;
+	ch->in_flight_bytes += segment->length;
+	ch->counters.segments_submitted++;
+	if (ch->in_flight > ch->counters.peak_in_flight) {
+		ch->counters.peak_in_flight = ch->in_flight;
+	}
+}
+
+/*
  * Hand a filled segment to DOCA.
  *
  * @retval true it is with DOCA, or its copy has failed: go on with the next
@@ -324,12 +350,15 @@ send(struct adma_channel *ch, struct segment *segment)
 		result = submit(ch, segment);
 	}
 	if (result == DOCA_SUCCESS) {
-		ch->starved = 0;
-		ch->in_flight++;
-		ch->in_flight_bytes += segment->length;
-		ch->counters.segments_submitted++;
-		if (ch->in_flight > ch->counters.peak_in_flight) {
-			ch->counters.peak_in_flight = ch->in_flight;
+		note_submitted(ch, segment);
+		return true;
+	}
+	if (phase == ADMA_PHASE_SUBMIT && was_accepted(ch)) {
+		ch->unflushed = ch->held_back;
+		note_submitted(ch, segment);
+		if (!is_backpressure(ch, result)) {
+			fail_segment(ch, segment, result, phase,
+				     false); /* its copy ends when DOCA lets go */
 		}
 		return true;
 	}

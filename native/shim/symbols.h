@@ -46,6 +46,7 @@
 	X(common, doca_ctx_start) \
 	X(common, doca_ctx_stop) \
 	X(common, doca_ctx_get_state) \
+	X(common, doca_ctx_get_num_inflight_tasks) \
 	X(common, doca_ctx_set_state_changed_cb) \
 	X(common, doca_ctx_set_user_data) \
 	X(dma, doca_dma_create) \

@@ -131,7 +131,8 @@ class Fault:
             ``notification``.
         kind: ``fail``; ``again`` (as fail with AGAIN). For a completion also ``corrupt`` (flips a byte, reports
             success) and ``hold`` (withholds it until ``release()``). For a notification ``late`` (a tick later),
-            ``suppress`` (never) and ``spurious`` (an arm is answered for no reason).
+            ``suppress`` (never) and ``spurious`` (an arm is answered for no reason). For a submit also ``accepted``
+            (reports the status although the task is taken, as a library would that breaks its word).
         status: The code's name without ``DOCA_ERROR_``, or its number.
         skip: Calls let through first.
         interval: Then every so many-th fails.
@@ -143,7 +144,7 @@ class Fault:
     """
 
     op: str
-    kind: Literal["fail", "again", "corrupt", "hold", "late", "suppress", "spurious"] = "fail"
+    kind: Literal["fail", "again", "corrupt", "hold", "late", "suppress", "spurious", "accepted"] = "fail"
     status: str | int = "IO_FAILED"
     skip: int = 0
     interval: int = 1
@@ -152,7 +153,7 @@ class Fault:
     src: int = 0
 
     def _line(self) -> str:
-        status = f" status={self.status}" if self.kind == "fail" else ""
+        status = f" status={self.status}" if self.kind in ("fail", "accepted") else ""
         fatal = f" fatal={self.fatal:d} src={self.src}" if self.op == "completion" else ""
         return (
             f"fault op={self.op} kind={self.kind}{status} skip={self.skip} interval={self.interval} "

@@ -169,6 +169,32 @@ test_fault_again_at_submit(void)
 	bed_close(&bed);
 }
 
+/* The submit reports a failure, and the task is on its way: the library that breaks rule 4.3.9. */
+static void
+test_fault_of_a_submit_that_was_accepted(void)
+{
+	struct doca_task *task;
+	size_t num_tasks;
+	struct bed bed;
+
+	configure("fault op=task_submit kind=accepted status=DRIVER\n"
+		  "fault op=task_try_submit kind=accepted status=AGAIN\n"
+		  "fault op=task_submit_ex kind=accepted");
+	bed_open(&bed, 4096, 4);
+	bed_start(&bed);
+	task = bed_task(&bed, 0, 0, 2048, 8);
+	CHECK_DOCA(doca_task_submit(task), DOCA_ERROR_DRIVER);
+	task = bed_task(&bed, 1, 0, 2056, 8);
+	CHECK_DOCA(doca_task_try_submit(task), DOCA_ERROR_AGAIN);
+	task = bed_task(&bed, 2, 0, 2064, 8);
+	CHECK_DOCA(doca_task_submit_ex(task, DOCA_TASK_SUBMIT_FLAG_FLUSH), DOCA_ERROR_IO_FAILED);
+	OK(doca_ctx_get_num_inflight_tasks(bed.ctx, &num_tasks));
+	CHECK_EQ(num_tasks, 3);
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 3);
+	bed_close(&bed);
+}
+
 static void
 test_fault_of_a_completion(void)
 {
@@ -328,5 +354,5 @@ test_4_10_10_log(void)
 TESTS(TEST(test_configuration_errors_name_line_and_key), TEST(test_reset_needs_no_live_objects),
       TEST(test_engine_does_not_change_under_a_context), TEST(test_fault_skip_interval_count),
       TEST(test_faults_at_each_phase_then_a_good_copy), TEST(test_fault_again_at_submit),
-      TEST(test_fault_of_a_completion), TEST(test_counters_and_trace), TEST(test_strict_off),
-      TEST(test_4_10_10_log));
+      TEST(test_fault_of_a_submit_that_was_accepted), TEST(test_fault_of_a_completion),
+      TEST(test_counters_and_trace), TEST(test_strict_off), TEST(test_4_10_10_log));

@@ -224,6 +224,7 @@ test_faults_that_would_never_fire(void)
 		"fault op=notification kind=again",
 		"fault op=completion kind=late",
 		"fault op=task_submit kind=hold",
+		"fault op=ctx_start kind=accepted",
 		"fault op=ctx_start kind=spurious",
 		"fault op=notification kind=corrupt",
 		"notify=sometimes",

@@ -46,6 +46,7 @@ fuzz_seed(uint32_t n, uint8_t *data, size_t max)
 		"engine=manual inline_max=4K nt_min=1M queue_depth=7\nstrict=report # why",
 		"device a pci=03:00.1 iface=p1 dma=1 max_buf_size=1M\ndevice b dma=0;device c",
 		"fault op=task_submit kind=again skip=1 interval=2 count=3",
+		"fault op=task_try_submit kind=accepted status=NO_MEMORY",
 		"fault op=completion kind=hold\nfault op=notification kind=late count=0",
 		"profile=bf3 direction=pull clock=manual progress_cost=5\nlatency=7 bandwidth=9G",
 		"order=random seed=0x10 slot_lag=4 hold=1 notify=suppress",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiodocadma import emulator
-from aiodocadma.exceptions import DocaError, DocaInvalidValueError, DocaNoMemoryError
+from aiodocadma.exceptions import DocaDriverError, DocaError, DocaInvalidValueError, DocaNoMemoryError
 from tests.scenarios.conftest import Mode, opened, release, turns, until
 
 
@@ -189,6 +189,44 @@ async def test_b49_transient_code_treated_as_device_failure(engine: str, mode: M
             assert await asyncio.gather(*[dma.copy(b"x" * 100, bytearray(100)) for _ in range(4)]) == [100] * 4
             assert emulator.live_objects().in_flight == 0
             assert emulator.live_objects().bufs == 0
+        assert dma.statistics().restarts == 0
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("status", ["DRIVER", "AGAIN", "NO_MEMORY"])
+async def test_b49_submit_fails_and_the_task_completes_later(mode: Mode, status: str) -> None:
+    """Submit reports an error, yet the engine writes later: the buffers are still pinned then, nothing ends twice."""
+    emulator.inject(emulator.Fault(mode.submit, kind="accepted", status=status, skip=1))
+    async with opened() as dma:
+        first = dma.copy(b"x" * 100, bytearray(100))
+        future = dma.copy(b"abc", dst := bytearray(3))
+        ends: list[object] = []
+        future.add_done_callback(ends.append)
+        await turns()
+        assert not future.done()
+        with pytest.raises(BufferError):
+            dst.append(1)
+        assert dst == bytes(3)
+        release()
+        if status == "DRIVER":
+            with pytest.raises(DocaDriverError) as caught:
+                await future
+            assert caught.value.phase == "submit"
+            del caught
+        else:
+            assert await future == 3
+        assert await first == 100
+        assert dst == b"abc"
+        del future
+        await turns()
+        dst.append(1)
+        assert len(ends) == 1
+        ends.clear()
+        copying = dma.copy(b"xyz", dst := bytearray(3))
+        await turns()
+        release()
+        assert await copying == 3
+        assert dst == b"xyz"
         assert dma.statistics().restarts == 0
 
 

@@ -170,22 +170,6 @@ async def test_b44_slots_that_become_free_late(engine: str, slot_lag: int) -> No
         assert emulator.counters().max_in_flight <= 2
 
 
-@pytest.mark.xfail(reason="needs a fault of the emulator: submit fails, and the task completes later", strict=True)
-@pytest.mark.usefixtures("held")
-async def test_b49_submit_fails_and_the_task_completes_later() -> None:
-    """Submit reports an error, yet the engine writes later: the buffers are still pinned then, nothing ends twice."""
-    emulator.configure("fault op=task_submit kind=half status=DRIVER")
-    async with opened() as dma:
-        future = dma.copy(b"abc", dst := bytearray(3))
-        with pytest.raises(AiodocadmaError):
-            await future
-        with pytest.raises(BufferError):
-            dst.append(1)
-        release()
-        await turns()
-        dst.append(1)
-
-
 @needs_close_timeout
 @pytest.mark.usefixtures("held")
 async def test_b56_close_with_a_timeout() -> None:
