@@ -124,7 +124,7 @@ class DMA(Channel):
         self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
+        self._close_failure_told = False
         self._native_closed = False  # or closing natively: hands off
         self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
@@ -658,26 +658,40 @@ class DMA(Channel):
 
     # ---- closing
 
-    async def aclose(self) -> None:
+    # asyncio.timeout() around it could not end it: it waits through cancels.
+    async def aclose(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """
         Close: refuse new copies, end the waiting ones with ``ClosedError``, wait for the engine, destroy everything.
 
         Idempotent; all callers wait for the same end. May be called from a copy's own task or callback.
 
+        Args:
+            timeout: Seconds that this call waits at most; None for ``drain_timeout``.
+
         Raises:
-            DrainTimeoutError: If the engine does not let go within ``drain_timeout``; the memory stays pinned until it
-                does, and closing then goes on by itself while the loop runs.
+            DrainTimeoutError: If the engine does not let go within ``timeout``; the memory stays pinned until it does,
+                and closing goes on by itself while the loop runs.
             DocaError: If DOCA fails to undo something; further failures are notes on it. Only the first caller gets it.
+            ValueError: If ``timeout`` is negative.
 
         Cancellation: Waits for the end, then raises; the closing itself is never cancelled.
         Source: ``doca_ctx_stop``, ``doca_dma_destroy``, ``doca_mmap_destroy``, ``doca_pe_destroy``, ``doca_dev_close``.
         """
         self._check_owner()
-        first = self._closing is None
+        if timeout is None:
+            timeout = self._drain_timeout
+        elif timeout < 0:
+            raise ValueError(f"timeout must not be negative, not {timeout}")
         closing = self._closing or self._begin_closing()
-        stop = await _worker.wait_out(closing)
+        stop = await _worker.wait_out(closing, timeout)
+        if not closing.done():
+            raise DrainTimeoutError(
+                f"{self.device.name} still holds {self._native.status().in_flight} tasks after {timeout} s",
+                hint="Their memory stays pinned until the engine lets go of it.",
+            )
         error = closing.exception()
-        if error is not None and (first or isinstance(error, DrainTimeoutError)):
+        if error is not None and not self._close_failure_told:
+            self._close_failure_told = True
             raise error
         if stop is not None:
             raise stop
@@ -688,32 +702,14 @@ class DMA(Channel):
         self._abandon()
         self._admission.dismiss()
         self._native.park()
-        self._drain_timer = self._loop.call_later(self._drain_timeout, self._drain_timed_out)
         self._advance()
         return self._closing
 
-    def _drain_timed_out(self) -> None:
-        if self._closing is not None and not self._closing.done():
-            held = self._native.status().in_flight
-            self._closing.set_exception(
-                DrainTimeoutError(
-                    f"{self.device.name} still holds {held} tasks after {self._drain_timeout} s",
-                    hint="Their memory stays pinned until the engine lets go of it.",
-                )
-            )
-
     def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
         self._detach()
         if exception is None and not errors:
             self._native.free()
         closing = cast("asyncio.Future[None]", self._closing)
-        if closing.done():  # timed out, and done after all
-            closing.exception()
-            self._closing = self._loop.create_future()
-            self._closing.set_result(None)
-            return
         if errors:
             exception = errors[0]
             for error in errors[1:]:

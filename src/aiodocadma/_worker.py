@@ -88,12 +88,16 @@ async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
     return result
 
 
-async def wait_out(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
+async def wait_out(
+    future: asyncio.Future[T],
+    timeout: float | None = None,  # noqa: ASYNC109 - it waits through the cancels of asyncio.timeout()
+) -> asyncio.CancelledError | None:
     """
     Wait until a future is done, through any number of cancellations.
 
     Args:
         future: Never cancelled by this.
+        timeout: Seconds after which the wait is given up; None for never.
 
     Returns:
         The last cancellation that arrived meanwhile, for the caller to raise, or None.
@@ -103,10 +107,15 @@ async def wait_out(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
     """
     stop: asyncio.CancelledError | None = None
     shield = None
+    loop = future.get_loop()
+    end = None if timeout is None else loop.time() + timeout
+    left = None
     try:
-        while not future.done():
+        while not future.done() and (left is None or left > 0):
             try:
-                await asyncio.wait([future])
+                if end is not None:
+                    left = end - loop.time()
+                await asyncio.wait([future], timeout=left)
             except asyncio.CancelledError as exc:
                 again, stop = stop is not None, exc
                 anyio = sys.modules.get("anyio")

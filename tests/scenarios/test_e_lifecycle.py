@@ -35,6 +35,7 @@ from aiodocadma.exceptions import (
     DocaNotFoundError,
     DocaNotPermittedError,
     DocaNotSupportedError,
+    DrainTimeoutError,
 )
 from tests.scenarios.conftest import Child, Ticker, opened, release, turns, until
 
@@ -198,6 +199,22 @@ with asyncio.Runner(loop_factory={kind}.new_event_loop) as runner:
     )
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == ["doca_ctx_stop stop", "True True", "1 1 1 1 True True"]
+
+
+@pytest.mark.usefixtures("held")
+async def test_b56_close_with_a_timeout() -> None:
+    """The engine does not let go: aclose(timeout=0.5) raises one error in time; nothing is destroyed before it does."""
+    loop = asyncio.get_running_loop()
+    async with opened() as dma:
+        future = dma.copy(b"abc", bytearray(3))
+        await turns()
+        start = loop.time()
+        with pytest.raises(DrainTimeoutError, match=r"still holds 1 tasks after 0\.5 s"):
+            await dma.aclose(timeout=0.5)
+        assert loop.time() - start < 1
+        assert emulator.live_objects().ctxs == 1
+        release()
+        assert await future == 3
 
 
 @pytest.mark.usefixtures("held")

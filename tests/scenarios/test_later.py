@@ -18,7 +18,7 @@ import pytest
 
 import aiodocadma
 from aiodocadma import DMA, _library, emulator
-from aiodocadma.exceptions import AiodocadmaError, DrainTimeoutError
+from aiodocadma.exceptions import AiodocadmaError
 from tests.scenarios.conftest import cpu_time, opened, release, turns, until
 
 
@@ -49,7 +49,6 @@ needs_cache = needs(
     "a registration cache: open_dma(cache_maps=, cache_bytes=)", option(aiodocadma.open_dma, "cache_maps")
 )
 needs_export = needs("MemoryMap.export() and DMA.import_memory()", hasattr(DMA, "import_memory"))
-needs_close_timeout = needs("DMA.aclose(timeout=seconds)", option(DMA.aclose, "timeout"))
 
 worker = pytest.mark.matrix(engines=("worker",))
 
@@ -168,23 +167,6 @@ async def test_b44_slots_that_become_free_late(engine: str, slot_lag: int) -> No
         await dma.drain()
         assert time.perf_counter() - start < 5
         assert emulator.counters().max_in_flight <= 2
-
-
-@needs_close_timeout
-@pytest.mark.usefixtures("held")
-async def test_b56_close_with_a_timeout() -> None:
-    """The engine does not let go: aclose(timeout=0.5) raises one error in time; nothing is destroyed before it does."""
-    loop = asyncio.get_running_loop()
-    async with opened() as dma:
-        future = dma.copy(b"abc", bytearray(3))
-        await turns()
-        start = loop.time()
-        with pytest.raises(DrainTimeoutError):
-            await dma.aclose(**{"timeout": 0.5})
-        assert loop.time() - start < 1
-        assert emulator.live_objects().ctxs == 1
-        release()
-        assert await future == 3
 
 
 @needs_export
