@@ -786,7 +786,8 @@ class Machine(RuleBasedStateMachine):
 
     def judge(self, copy: Copy, outcome: BaseException | int, closed: bool) -> None:
         """It ended as the model allows, and the bytes are what that end says."""
-        started = copy.kind not in ("timeout", "submit") or copy.future is not None
+        # A future that submit() has not handed out yet may have been with the engine.
+        started = copy.kind != "timeout" or copy.future is not None
         failed = set(range(len(copy.pairs)))
         if isinstance(outcome, int):
             assert not copy.bad, "a broken page was read"
