@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include <linux/futex.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -306,6 +307,8 @@ worker_main(void *arg)
 	struct emu_worker *other = &engine.workers[1 - self->index];
 	uint32_t sleep = EMU_TICKING;
 
+	prctl(PR_SET_TIMERSLACK,
+	      1UL); /* latency_real is in microseconds, the default slack is 50 */
 	if (self->index != 0) {
 		setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), EMU_SECOND_WORKER_NICE);
 	}

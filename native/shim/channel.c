@@ -6,6 +6,8 @@
 
 /* Progress calls between two looks at the clock. */
 #define STEPS_PER_CLOCK 8
+/* From so many misses in a row on, one wait in 64 is spun for. */
+#define MAX_SPIN_MISSES 6
 
 void
 adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
@@ -202,6 +204,38 @@ awaits_event(const struct adma_channel *ch)
 	       (ch->state == ADMA_CHANNEL_FAILING && ch->ctx_state != DOCA_CTX_STATE_IDLE);
 }
 
+/*
+ * Poll a little for a completion rather than go to sleep, which costs a wake-up. After n misses in a row 2^n - 1 waits
+ * are not polled for: an engine slower than the spin costs no CPU.
+ */
+static bool
+spin(struct adma_channel *ch)
+{
+	int64_t deadline;
+
+	if (ch->config.spin_ns == 0 || ch->in_flight == 0 || ch->armed) {
+		return false;
+	}
+	if (ch->skip_spins > 0) {
+		ch->skip_spins--;
+		return false;
+	}
+	ch->counters.spins++;
+	deadline = adma_now_ns() + ch->config.spin_ns;
+	do {
+		if (ch->lib->doca_pe_progress(ch->pe) != 0) {
+			ch->counters.spin_hits++;
+			ch->spin_misses = 0;
+			return true;
+		}
+	} while (adma_now_ns() < deadline);
+	if (ch->spin_misses < MAX_SPIN_MISSES) {
+		ch->spin_misses++;
+	}
+	ch->skip_spins = (1u << ch->spin_misses) - 1;
+	return false;
+}
+
 static bool
 arm(struct adma_channel *ch)
 {
@@ -247,6 +281,9 @@ adma_channel_turn(struct adma_channel *ch)
 	}
 	adma_flush(ch);
 	again = work(ch);
+	if (!again && spin(ch)) {
+		again = work(ch);
+	}
 	if (!again && ch->in_flight == 0) {
 		bits |= advance(ch);
 		if (adma_worth_filling(ch)) {

@@ -134,6 +134,8 @@ struct adma_counters {
 	uint64_t clear_errors;
 	uint64_t doorbells;
 	uint64_t peak_in_flight; /* segments */
+	uint64_t spins;		 /* short polls instead of sleeping at once */
+	uint64_t spin_hits;	 /* of them, those that found a completion */
 };
 
 struct adma_channel_config {
@@ -149,6 +151,7 @@ struct adma_channel_config {
 	uint64_t
 		fair_window_bytes; /* and give DOCA no more than this; a copy is short up to this */
 	uint32_t turn_budget_ns;   /* a turn stops progressing after this long; 0: never */
+	uint32_t spin_ns;	   /* poll so long for a completion before arming; 0: never */
 	uint8_t replay;		   /* replay segments that another task's failure flushed */
 };
 
@@ -213,7 +216,8 @@ void
 adma_channel_abandon(struct adma_channel *channel);
 
 /**
- * One turn: flush, progress until nothing is left or the budget is spent, give DOCA more, arm.
+ * One turn: flush, progress until nothing is left or the budget is spent, give DOCA more, spin if that is wanted and
+ * has paid off lately, arm.
  *
  * @return enum adma_turn bits
  */

@@ -90,6 +90,8 @@ struct adma_channel {
 	uint8_t transitions[8];
 	uint32_t starved;     /* turns in a row without room and with nothing in flight */
 	uint32_t idle_turns;  /* turns in a row waiting for IDLE */
+	uint32_t spin_misses; /* in a row */
+	uint32_t skip_spins;  /* waits that are not worth one, after misses */
 	uint64_t num_long;    /* pending copies longer than the fair window */
 	bool contended;	      /* a short copy came beside a long one: they are cut short */
 	uint64_t tenure;      /* bytes the head of the waiting list has sent in its turn */

@@ -98,6 +98,8 @@ struct adma_counters {
 	uint64_t clear_errors;
 	uint64_t doorbells;
 	uint64_t peak_in_flight;
+	uint64_t spins;
+	uint64_t spin_hits;
 };
 
 struct adma_channel_config {
@@ -110,6 +112,7 @@ struct adma_channel_config {
 	uint64_t fair_bytes;
 	uint64_t fair_window_bytes;
 	uint32_t turn_budget_ns;
+	uint32_t spin_ns;
 	uint8_t replay;
 };
 

@@ -60,6 +60,7 @@ class Engine:
         window: Tasks that DOCA may hold at once, or None for all of the pool.
         window_bytes: Bytes that these may have together, or None for what suits.
         on_flush: What becomes of flushed copies.
+        spin: Seconds that a turn polls for a completion before it sleeps.
 
     Raises:
         LibraryError: If no usable DOCA library is found.
@@ -76,6 +77,7 @@ class Engine:
         window: int | None,
         window_bytes: int | None,
         on_flush: OnFlush,
+        spin: float,
     ) -> None:
         self.library: Final[Library] = open_library(library)
         self.device: Final[DeviceInfo] = select_device(self.library, device)
@@ -94,6 +96,7 @@ class Engine:
                     graveyard_bytes=GRAVEYARD_BYTES,
                     graveyard_maps=GRAVEYARD_MAPS,
                     turn_budget=TURN_BUDGET,
+                    spin=spin,
                     replay=on_flush == "replay",
                 )
             except BaseException:

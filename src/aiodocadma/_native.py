@@ -242,9 +242,10 @@ class NativeDevice:
         graveyard_bytes: int,
         graveyard_maps: int,
         turn_budget: float,
+        spin: float,
         replay: bool,
     ) -> NativeChannel:
-        """Open a channel; raises Failure. May reach firmware. ``turn_budget`` in seconds, 0 for none."""
+        """Open a channel; raises Failure. May reach firmware. ``turn_budget`` and ``spin`` in seconds, 0 for none."""
         config = ffi.new("struct adma_channel_config *")
         config.num_tasks = num_tasks
         config.window = window
@@ -255,6 +256,7 @@ class NativeDevice:
         config.graveyard_bytes = graveyard_bytes
         config.graveyard_maps = graveyard_maps
         config.turn_budget_ns = int(turn_budget * 1e9)
+        config.spin_ns = int(spin * 1e9)
         config.replay = replay
         out = ffi.new("struct adma_channel **")
         failure = ffi.new("struct adma_failure *")

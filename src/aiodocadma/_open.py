@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _worker
 from aiodocadma._dma import DMA
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["open_dma"]
+
+MAX_SPIN: Final = 0.001  # seconds: the loop does nothing else meanwhile
 
 
 class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
@@ -35,6 +37,8 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         max_waiting: Copies that may wait for the engine: one more raises ``QueueFullError`` from ``copy()`` and makes
             ``submit()`` wait. None for no bound.
         drain_timeout: Seconds that a cancelled copy, a restart and closing wait for the engine to let go.
+        spin: Seconds, at most 0.001, that the loop polls for a completion before it sleeps: a wake-up less for copies
+            that end within it. It backs off while it finds nothing. 0 for never.
         stall_timeout: Seconds without a completion, while DOCA holds tasks, that the watchdog counts and logs as a
             stall; it does nothing else. None for no watchdog.
 
@@ -63,6 +67,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         max_waiting: int | None = None,
         drain_timeout: float = 30.0,
         stall_timeout: float | None = 10.0,
+        spin: float = 0.0,
     ) -> None:
         for name, value in {
             "num_tasks": num_tasks,
@@ -77,7 +82,9 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
             if seconds is not None and seconds <= 0:
                 raise ValueError(f"{name} must be positive, not {seconds}")
-        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush)
+        if not 0 <= spin <= MAX_SPIN:
+            raise ValueError(f"spin must be from 0 to {MAX_SPIN} seconds, not {spin}")
+        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush, spin)
         self._bind = functools.partial(
             DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
         )

@@ -34,6 +34,8 @@ class Statistics:
         clear_errors: Times ``doca_pe_clear_notification`` failed.
         doorbells: Flushes of held-back tasks.
         peak_in_flight: The most tasks DOCA held at once.
+        spins: Times the loop polled for a completion before it slept; see ``open_dma(spin=)``.
+        spin_hits: Of them, those that found one.
         in_flight: Tasks that DOCA holds now.
         waiting: Copies now waiting for room.
         pending: Copies now started and not ended.
@@ -64,6 +66,8 @@ class Statistics:
     clear_errors: int
     doorbells: int
     peak_in_flight: int
+    spins: int
+    spin_hits: int
     in_flight: int
     waiting: int
     pending: int

@@ -19,7 +19,7 @@ import pytest
 import aiodocadma
 from aiodocadma import DMA, _library, emulator
 from aiodocadma.exceptions import AiodocadmaError
-from tests.scenarios.conftest import cpu_time, opened, release, turns, until
+from tests.scenarios.conftest import opened, release, turns, until
 
 
 def emulator_has(setting: str) -> bool:
@@ -44,7 +44,6 @@ def needs(what: str, there: bool) -> pytest.MarkDecorator:
 
 needs_latency = needs("the emulator's latency_real", emulator_has("latency_real"))
 needs_slot_lag = needs("the emulator's slot_lag", emulator_has("slot_lag"))
-needs_spin = needs("open_dma(spin=seconds) and statistics().spins, .spin_hits", option(aiodocadma.open_dma, "spin"))
 needs_cache = needs(
     "a registration cache: open_dma(cache_maps=, cache_bytes=)", option(aiodocadma.open_dma, "cache_maps")
 )
@@ -109,37 +108,6 @@ async def test_b11_fixed_sleeps_with_a_latency_of_50_us(engine: str) -> None:
             waits.append(time.perf_counter() - start)
     assert 50e-6 <= statistics.median(waits) < 350e-6
     assert statistics.quantiles(waits, n=100)[98] < 2e-3
-
-
-@needs_spin
-@worker
-async def test_b14_spin_a_little_before_sleeping(engine: str) -> None:
-    """Spinning 50 us: it finds 90 % of copies of 10 us, backs off at 5 ms (under 5 % hits, 10 % of a CPU); 0: never."""
-    medians = {}
-    for spin, latency, count in ((0.0, 10, 500), (50e-6, 10, 500), (50e-6, 5000, 200)):
-        emulator.configure(latency_real=latency)
-        async with (
-            aiodocadma.open_dma(**{"spin": spin}) as dma,  # type: ignore[arg-type]
-            await dma.alloc(64) as src,
-            await dma.alloc(64) as dst,
-        ):
-            waits = []
-            cpu, start = cpu_time(), time.perf_counter()
-            for _ in range(count):
-                began = time.perf_counter()
-                await dma.copy(src, dst)
-                waits.append(time.perf_counter() - began)
-            used = (cpu_time() - cpu) / (time.perf_counter() - start)
-            done: Any = dma.statistics()
-            medians[spin, latency] = statistics.median(waits)
-            if spin == 0:
-                assert done.spins == 0
-            elif latency == 10:
-                assert done.spin_hits >= 0.9 * count
-            else:
-                assert done.spin_hits < 0.05 * count
-                assert used < 0.1
-    assert medians[50e-6, 10] < medians[0.0, 10]
 
 
 @needs_slot_lag
