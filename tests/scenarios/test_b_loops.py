@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 import aiodocadma
-from aiodocadma import DMA, CopyFuture, _dma, _engine, emulator
+from aiodocadma import DMA, CopyFuture, _engine, _reader, emulator
 from aiodocadma.exceptions import DocaDriverError, WrongLoopError
 from tests.scenarios.conftest import Child, Iterations, cpu_time, loop_factory, open_fds, opened, release, turns, until
 
@@ -312,7 +312,7 @@ class Order:
                 return bool(super().remove_reader(fd))
 
             def add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-                if isinstance(callback, _dma._Reader):
+                if isinstance(callback, _reader.Reader):
                     recorded.fds.add(fd)
                     recorded.events.append("add")
                 return super().add_reader(fd, callback, *args)
