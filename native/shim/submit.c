@@ -197,7 +197,9 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 			adma_replay_append(ch, segment);
 			return;
 		}
-		fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, true);
+		if (!copy->abandoned) { /* else that is what ends it */
+			fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, true);
+		}
 	}
 	copy->segments--;
 	adma_segment_free(ch, segment);

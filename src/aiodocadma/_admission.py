@@ -76,10 +76,10 @@ class Admission:
             try:
                 await waiter
             except asyncio.CancelledError:
-                if waiter.cancelled():
-                    self._for_room.remove(waiter)
-                else:
+                if not waiter.cancelled():
                     self.after_turn()
+                elif waiter in self._for_room:  # else passed over, when room came before we could leave the line
+                    self._for_room.remove(waiter)
                 raise
 
     async def begun(self, future: CopyFuture) -> None:

@@ -159,6 +159,26 @@ async def test_a_fault_while_closing_ends_what_it_flushes() -> None:
         assert [type(result) for result in results] == [DocaIoFailedError, *[aiodocadma.ClosedError] * 3]
 
 
+@pytest.mark.parametrize("kind", ["copy", "copy_many"])
+async def test_a_fault_while_closing_flushes_what_closing_has_cut_off(kind: str) -> None:
+    """The rest of a copy would not have been given to DOCA in any case: closing is what ends it."""
+    emulator.configure(engine="manual", max_buf_size=4)
+    async with aiodocadma.open_dma(num_tasks=2) as dma:
+        source = b"x" * 8
+        src, dst = await dma.register(source), await dma.alloc(8)
+        bad = dma.copy(b"abc", bytearray(3))
+        long = dma.copy(src, dst) if kind == "copy" else dma.copy_many([(src[:4], dst[:4]), (src[4:], dst[4:])])
+        await turns()
+        closing = asyncio.ensure_future(dma.aclose())
+        await turns()
+        [culprit] = [copy.dst for copy in emulator.last_copies(2) if copy.length == 3]
+        emulator.complete(culprit, code=17)
+        emulator.step(10)
+        await closing
+        results = await asyncio.gather(bad, long, return_exceptions=True)
+        assert [type(result) for result in results] == [DocaIoFailedError, aiodocadma.ClosedError]
+
+
 async def test_a_failure_that_leaves_the_context_running() -> None:
     emulator.inject(emulator.Fault("completion", fatal=False))
     async with aiodocadma.open_dma() as dma:

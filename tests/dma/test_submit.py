@@ -118,6 +118,24 @@ async def test_cancelled_in_the_turn_in_which_room_came(narrow: DMA) -> None:
     assert await tasks[1].result() == 3
 
 
+async def test_cancelled_just_before_room_came(narrow: DMA) -> None:
+    """Its wait is over when room comes, but it has not left the line: nobody trips over it, the next gets the place."""
+    futures = [narrow.copy(b"abc", bytearray(3)) for _ in range(3)]
+    tasks = [asyncio.ensure_future(narrow.submit(b"abc", bytearray(3))) for _ in range(2)]
+    await turns()
+    tasks[0].cancel()
+    emulator.step()
+    narrow._readable()
+    await asyncio.wait([tasks[0]])
+    assert tasks[0].cancelled()
+    for future in futures:
+        await future
+        emulator.step()
+    await until(tasks[1].done, "the next in line")
+    emulator.step()
+    assert await tasks[1].result() == 3
+
+
 async def test_cancelled_in_the_turn_of_admission(narrow: DMA) -> None:
     """The copy is cancelled and waited for: when submit() raises, the engine has let go."""
     first = await narrow.submit(b"abc", bytearray(3))
