@@ -78,6 +78,17 @@ free_library:
 }
 
 const char *
+adma_symbol(size_t index, int *is_required)
+{
+	*is_required = index < COUNT(required);
+	if (*is_required) {
+		return required[index].name;
+	}
+	index -= COUNT(required);
+	return index < COUNT(optional) ? optional[index].name : NULL;
+}
+
+const char *
 adma_library_optional(const struct adma_library *library, size_t index, int *present)
 {
 	if (index >= COUNT(optional)) {

@@ -65,6 +65,16 @@ adma_library_load(const char *common_path, const char *dma_path, struct adma_lib
 		  char *error, size_t error_size);
 
 /**
+ * A DOCA symbol that the client uses, whatever library is loaded. Any thread.
+ *
+ * @param[in] index from 0
+ * @param[out] is_required whether a library without it is refused
+ * @return its name, or NULL past the last
+ */
+const char *
+adma_symbol(size_t index, int *is_required);
+
+/**
  * The name of the i-th optional symbol and whether the library has it.
  *
  * @param[in] library a loaded library

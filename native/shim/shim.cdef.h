@@ -26,6 +26,8 @@ doca_error_t
 adma_library_load(const char *common_path, const char *dma_path, struct adma_library **library,
 		  char *error, size_t error_size);
 const char *
+adma_symbol(size_t index, int *required);
+const char *
 adma_library_optional(const struct adma_library *library, size_t index, int *present);
 const char *
 adma_library_version(const struct adma_library *library);

@@ -34,6 +34,8 @@ __all__ = [
     "NativeChannel",
     "NativeDevice",
     "NativeLibrary",
+    "optional_symbols",
+    "required_symbols",
 ]
 
 ACCESS_LOCAL_READ_ONLY: Final = 0
@@ -115,6 +117,25 @@ COUNTER_NAMES: Final[tuple[str, ...]] = tuple(name for name, _ in ffi.typeof("st
 
 def _text(pointer: Any) -> str:
     return cast(str, ffi.string(pointer).decode(errors="replace")) if pointer else ""
+
+
+def _symbols(wanted: bool) -> Iterator[str]:
+    required = ffi.new("int *")
+    index = 0
+    while name := _text(lib.adma_symbol(index, required)):
+        if bool(required[0]) == wanted:
+            yield name
+        index += 1
+
+
+def required_symbols() -> tuple[str, ...]:
+    """The DOCA symbols without which no library is loaded."""
+    return tuple(_symbols(True))
+
+
+def optional_symbols() -> tuple[str, ...]:
+    """The DOCA symbols that are used where a library has them."""
+    return tuple(_symbols(False))
 
 
 def _failure(failure: Any) -> Failure:

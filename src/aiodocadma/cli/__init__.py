@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy a file through the engine, list the devices, build C programs on the emulator."""
+"""The command ``aiodocadma``: copy a file, list the devices, diagnose the machine, build C programs on the emulator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from aiodocadma._version import __version__
 from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
+from aiodocadma.cli._doctor import EXIT_CODES as DOCTOR_EXIT_CODES
+from aiodocadma.cli._doctor import run_doctor
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.exceptions import AiodocadmaError, LibraryError
 
@@ -107,6 +109,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     devices.add_argument("--caps", action="store_true", help="show what each device can do")
     devices.set_defaults(run=list_devices)
+
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[common],
+        help="find out what is wrong with this machine's DOCA",
+        description="Examine the installation of DOCA, its versions, headers, libraries, devices and drivers, from the "
+        "bottom layer up. Only reads, and needs no privilege.",
+        epilog=DOCTOR_EXIT_CODES,
+    )
+    doctor.add_argument(
+        "--bundle", metavar="DIR", help="also write the evidence into the new folder DIR, without addresses and secrets"
+    )
+    doctor.set_defaults(run=run_doctor)
 
     config = commands.add_parser(
         "config",
