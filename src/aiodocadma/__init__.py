@@ -17,10 +17,12 @@ from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._open import open_dma
 from aiodocadma._statistics import Statistics
 from aiodocadma._version import __version__
+from aiodocadma.advice import Advice, advise, calibrate
 from aiodocadma.exceptions import *  # noqa: F403
 
 __all__ = [
     "DMA",
+    "Advice",
     "Buffer",
     "Capabilities",
     "CopyFuture",
@@ -29,6 +31,8 @@ __all__ = [
     "MemoryMap",
     "Statistics",
     "__version__",
+    "advise",
+    "calibrate",
     "devices",
     "open_dma",
 ]

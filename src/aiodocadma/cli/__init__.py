@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from aiodocadma._version import __version__
+from aiodocadma.cli._advise import EXIT_CODES as ADVISE_EXIT_CODES
+from aiodocadma.cli._advise import run_advise
 from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
@@ -109,6 +111,41 @@ def _parser() -> argparse.ArgumentParser:
     )
     devices.add_argument("--caps", action="store_true", help="show what each device can do")
     devices.set_defaults(run=list_devices)
+
+    advise = commands.add_parser(
+        "advise",
+        parents=[common],
+        help="say whether a copy should go by DMA at all",
+        description="Say which path a copy should take: the CPU, DMA, RDMA, Comch, or staying in a chain of "
+        "accelerators. Needs no device and no DOCA.",
+        epilog=ADVISE_EXIT_CODES,
+    )
+    advise.add_argument("src", metavar="SRC", choices=("local", "peer"), help="where the source is: local or peer")
+    advise.add_argument("dst", metavar="DST", choices=("local", "peer"), help="where the destination is")
+    advise.add_argument("length", metavar="LENGTH", type=_size, help="bytes per copy; K, M, G are powers of 1024")
+    advise.add_argument(
+        "--pattern",
+        choices=("bulk", "once", "messages"),
+        default="bulk",
+        help="many copies over the same memory (default), a single one, or messages to a consumer",
+    )
+    advise.add_argument(
+        "--peer",
+        choices=("pci", "network"),
+        help="where the peer is: across PCIe, as host and DPU are (default), or across a network",
+    )
+    advise.add_argument(
+        "--chain",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="an accelerator that works on the data next; may be given several times",
+    )
+    advise.add_argument("--registered", action="store_true", help="both sides are registered already")
+    advise.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first, and keep the result for later"
+    )
+    advise.set_defaults(run=run_advise, usage_error=advise.error)
 
     doctor = commands.add_parser(
         "doctor",

@@ -1,0 +1,568 @@
+"""
+Which path a copy should take: the CPU, DMA, RDMA, Comch, or staying in a chain of accelerators.
+
+``advise()`` walks a table of rows from the top, and the first that fits decides. It needs no device and no library. The
+times come from ``calibrate()``, which measures this machine once and keeps the result, or are assumed until then.
+``copy()`` never asks: what is given to the engine goes through the engine.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import datetime
+import enum
+import json
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from aiodocadma._dma import DMA
+
+__all__ = [
+    "ROWS",
+    "Advice",
+    "Calibration",
+    "Cost",
+    "Curve",
+    "Estimate",
+    "Question",
+    "Route",
+    "Row",
+    "advise",
+    "calibrate",
+]
+
+Side = Literal["local", "peer"]
+Pattern = Literal["bulk", "once", "messages"]
+Peer = Literal["pci", "network"]
+
+
+class Route(enum.Enum):
+    """
+    The paths.
+
+    Source: NVIDIA's published path rules for DOCA DMA.
+    """
+
+    CPU = "cpu"
+    DMA = "dma"
+    RDMA = "rdma"
+    COMCH = "comch"
+    CHAIN = "chain"
+
+
+# ---- what it costs
+
+
+class Cost(NamedTuple):
+    """
+    What one copy takes.
+
+    Args:
+        seconds: Until it has ended, Python and the loop included.
+        cpu_seconds: Of this process's CPU time, its threads included.
+
+    Source: aiodocadma.
+    """
+
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Curve:
+    """
+    What copies of some lengths take; between them, and past the last, it is a straight line.
+
+    Args:
+        lengths: In bytes, ascending, at least two.
+        costs: One for each length.
+
+    Source: aiodocadma.
+    """
+
+    lengths: tuple[int, ...]
+    costs: tuple[Cost, ...]
+
+    def at(self, length: int) -> Cost:
+        """
+        What a copy of this length takes.
+
+        Args:
+            length: In bytes; below the first of the curve it costs as much as that.
+
+        Returns:
+            The cost.
+
+        Source: aiodocadma.
+        """
+        if length <= self.lengths[0]:
+            return self.costs[0]
+        right = min(bisect.bisect_left(self.lengths, length), len(self.lengths) - 1)
+        (x0, x1), (a, b) = self.lengths[right - 1 : right + 1], self.costs[right - 1 : right + 1]
+        part = (length - x0) / (x1 - x0)
+        return Cost(*(max(low, low + part * (high - low)) for low, high in zip(a, b, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Calibration:
+    """
+    What the paths cost on one machine.
+
+    Args:
+        cpu: A copy by the CPU, as a slice assignment.
+        registered: An awaited ``dma.copy()`` between registered maps.
+        unregistered: The same between plain objects, which are registered for it.
+        device: The device it was measured on, or None if nothing was measured.
+        emulated: Whether that was the emulator.
+        max_buf_size: What one task could move there, or None.
+        measured_at: When, in UTC, or None if these are assumptions.
+
+    Source: aiodocadma.
+    """
+
+    cpu: Curve
+    registered: Curve
+    unregistered: Curve
+    device: str | None = None
+    emulated: bool = False
+    max_buf_size: int | None = None
+    measured_at: str | None = None
+
+    def crossover(self, *, registered: bool = True) -> int | None:
+        """
+        From which length on a copy by DMA takes less CPU time than one by the CPU.
+
+        Args:
+            registered: Whether the memory is registered already.
+
+        Returns:
+            Bytes, or None if no copy does. On the emulator the CPU does the work of both.
+
+        Source: aiodocadma.
+        """
+        dma = self.registered if registered else self.unregistered
+
+        def saved(length: int) -> float:
+            return self.cpu.at(length).cpu_seconds - dma.at(length).cpu_seconds
+
+        lengths = sorted({*self.cpu.lengths, *dma.lengths})
+        low, high = lengths[-1], lengths[-1] * 1024
+        if saved(low) <= 0:
+            if saved(high) <= 0:
+                return None
+        else:
+            below = [length for length in lengths if saved(length) <= 0]
+            if not below:
+                return lengths[0]
+            low = below[-1]
+            high = lengths[lengths.index(low) + 1]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if saved(middle) <= 0 else (low, middle)
+        return high
+
+    def record(self) -> dict[str, Any]:
+        """
+        The calibration as JSON has it.
+
+        Returns:
+            What ``from_record()`` takes.
+
+        Source: aiodocadma.
+        """
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Calibration:
+        """
+        Make one from JSON.
+
+        Args:
+            record: From ``record()``.
+
+        Returns:
+            The calibration.
+
+        Raises:
+            ValueError: If it is none.
+
+        Source: aiodocadma.
+        """
+        try:
+            curves = {
+                name: Curve(
+                    tuple(map(int, record[name]["lengths"])),
+                    tuple(Cost(float(seconds), float(cpu)) for seconds, cpu in record[name]["costs"]),
+                )
+                for name in ("cpu", "registered", "unregistered")
+            }
+            if any(len(curve.lengths) < 2 or len(curve.lengths) != len(curve.costs) for curve in curves.values()):
+                raise ValueError("a curve has at least two points")
+            return cls(**{**record, **curves})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a calibration: {error}") from None
+
+
+# What is assumed until calibrate() has run. A CPU copies at 10 GB/s; an awaited copy costs the loop 10 us of CPU time;
+# a lone task of the engine takes 1.5 us and moves 10.8 GB/s, several together 31.7 GB/s, as published for cards;
+# pinning is 30 us and 0.25 us per page.
+_ASSUMED_LENGTHS: Final = (64, 64 << 10, 256 << 10, 16 << 20)
+
+
+def _assumed() -> Calibration:
+    def engine(length: int) -> float:
+        return 1.5e-6 + max(min(length, 64 << 10) / 10.8e9, length / 31.7e9)
+
+    def curve(cost: Callable[[int], Cost]) -> Curve:
+        return Curve(_ASSUMED_LENGTHS, tuple(map(cost, _ASSUMED_LENGTHS)))
+
+    def pinning(length: int) -> float:
+        return 30e-6 + 0.25e-6 * length / 4096
+
+    return Calibration(
+        cpu=curve(lambda length: Cost(*[0.2e-6 + length / 10e9] * 2)),
+        registered=curve(lambda length: Cost(10e-6 + engine(length), 10e-6)),
+        unregistered=curve(lambda length: Cost(10e-6 + engine(length) + pinning(length), 10e-6 + pinning(length))),
+    )
+
+
+# ---- the table
+
+
+class Question(NamedTuple):
+    """
+    What is asked, and what the calibration says to it.
+
+    Args:
+        src: Where the source is.
+        dst: Where the destination is.
+        length: Bytes per copy.
+        pattern: How the copies come.
+        peer: Where the peer is, or None.
+        chain: The accelerators that follow.
+        registered: Whether both sides are registered already.
+        worth: Whether the length reaches the crossover.
+
+    Source: aiodocadma.
+    """
+
+    src: Side
+    dst: Side
+    length: int
+    pattern: Pattern
+    peer: Peer | None
+    chain: tuple[str, ...]
+    registered: bool
+    worth: bool
+
+
+class Row(NamedTuple):
+    """
+    A row of the path table.
+
+    Args:
+        rule: Its number in the project's list of rules.
+        route: The verdict.
+        fits: Whether it decides.
+        reason: Why, for people.
+
+    Source: NVIDIA's published path rules for DOCA DMA.
+    """
+
+    rule: str
+    route: Route
+    fits: Callable[[Question], bool]
+    reason: str
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        "R18",
+        Route.RDMA,
+        lambda ask: ask.peer == "network",
+        "the other side is across a network, which DMA does not cross: use DOCA RDMA",
+    ),
+    Row(
+        "R21",
+        Route.CHAIN,
+        lambda ask: bool(ask.chain),
+        "more accelerators follow: keep the data in DOCA's queues from one to the next, in C",
+    ),
+    Row(
+        "R20",
+        Route.COMCH,
+        lambda ask: ask.pattern == "messages",
+        "these are messages from a producer to a consumer: use DOCA Comch",
+    ),
+    Row(
+        "R17",
+        Route.DMA,
+        lambda ask: ask.peer == "pci",
+        "one side is across the PCIe link between host and DPU, which is what DMA is for",
+    ),
+    Row(
+        "R22",
+        Route.CPU,
+        lambda ask: not ask.worth,
+        "the copy is too short: telling the engine about it takes more CPU time than the copy itself",
+    ),
+    Row(
+        "R19",
+        Route.DMA,
+        lambda ask: ask.registered,
+        "both sides are registered, and the copy is long enough to pay for its submission",
+    ),
+    Row(
+        "R17",
+        Route.DMA,
+        lambda ask: True,
+        "a bulk copy within one machine: the engine does it while the CPU does something else",
+    ),
+)
+
+
+class Estimate(NamedTuple):
+    """
+    What one path would cost.
+
+    Args:
+        route: The path.
+        cost: Of one copy, or None where it is not known: aiodocadma does not measure other libraries.
+
+    Source: aiodocadma.
+    """
+
+    route: Route
+    cost: Cost | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Advice:
+    """
+    A verdict.
+
+    Args:
+        route: The path to take.
+        rule: The row of the table that decided.
+        reason: Why, in a sentence.
+        estimates: What one copy costs on each path that is possible.
+        crossover: From which length on DMA saves CPU time here, or None if never.
+        measured_at: When the times were measured, or None if they are assumed.
+        emulated: Whether they were measured on the emulator.
+
+    Source: NVIDIA's published path rules for DOCA DMA.
+    """
+
+    route: Route
+    rule: str
+    reason: str
+    estimates: tuple[Estimate, ...]
+    crossover: int | None
+    measured_at: str | None
+    emulated: bool
+
+    @property
+    def use_dma(self) -> bool:
+        """
+        Whether this library is the right one.
+
+        Returns:
+            True for the route DMA.
+
+        Source: aiodocadma.
+        """
+        return self.route is Route.DMA
+
+
+def advise(
+    src: Side,
+    dst: Side,
+    length: int,
+    *,
+    pattern: Pattern = "bulk",
+    peer: Peer | None = None,
+    chain: Sequence[str] = (),
+    registered: bool = False,
+    calibration: Calibration | None = None,
+) -> Advice:
+    """
+    Say which path a copy should take, and what it costs on each. Needs no device and no library.
+
+    Args:
+        src: Where the source is: ``local`` or ``peer``.
+        dst: Where the destination is.
+        length: Bytes per copy.
+        pattern: ``bulk``: many copies over the same memory; ``once``: a single one; ``messages``: small records from a
+            producer to a consumer.
+        peer: Where the peer is: ``pci``, host and DPU of one machine (the default where a side is ``peer``), or
+            ``network``.
+        chain: Accelerators that work on the data next, for example ``["sha", "compress"]``.
+        registered: Whether both sides are registered already. With ``bulk`` they are registered once for all.
+        calibration: What the paths cost. None: what ``calibrate()`` stored on this machine, else assumptions.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        ValueError: If an argument is none of the above, or neither side is local.
+
+    Source: NVIDIA's published path rules for DOCA DMA.
+    """
+    for name, value, allowed in (
+        ("src", src, ("local", "peer")),
+        ("dst", dst, ("local", "peer")),
+        ("pattern", pattern, ("bulk", "once", "messages")),
+        ("peer", peer, (None, "pci", "network")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, not {value!r}")
+    if length < 0:
+        raise ValueError(f"length must not be negative, it is {length}")
+    if "peer" not in (src, dst):
+        if peer is not None:
+            raise ValueError(f"peer is {peer!r}, but neither src nor dst is 'peer'")
+    elif src == dst:
+        raise ValueError("src and dst are both 'peer': let the peer copy within its own memory")
+    if isinstance(chain, str):
+        raise ValueError(f"chain must be a list of names, not {chain!r}")
+    across = peer or ("pci" if "peer" in (src, dst) else None)
+
+    calibration = calibration or stored_calibration() or _assumed()
+    amortised = registered or pattern == "bulk"
+    crossover = calibration.crossover(registered=amortised)
+    worth = crossover is not None and length >= crossover
+    question = Question(src, dst, length, pattern, across, tuple(chain), registered, worth)
+    row = next(row for row in ROWS if row.fits(question))
+    estimates = []
+    if across is None:
+        estimates.append(Estimate(Route.CPU, calibration.cpu.at(length)))
+    if across != "network":
+        curve = calibration.registered if amortised else calibration.unregistered
+        estimates.append(Estimate(Route.DMA, curve.at(length)))
+    if row.route not in (Route.CPU, Route.DMA):
+        estimates.append(Estimate(row.route, None))
+    return Advice(
+        row.route,
+        row.rule,
+        row.reason,
+        tuple(estimates),
+        crossover,
+        calibration.measured_at,
+        calibration.emulated,
+    )
+
+
+# ---- measuring
+
+_LENGTHS: Final = tuple(64 << step for step in range(19))  # 64 B to 16 MiB
+_PLAIN_LENGTHS: Final = (64, 64 << 10, 1 << 20, 16 << 20)
+_SAMPLE_BYTES: Final = 8 << 20  # a sample moves about so much,
+_SAMPLE_COPIES: Final = 100  # but in no more copies than these
+_ROUNDS: Final = 3
+
+
+async def calibrate(dma: DMA, *, store: bool = True, clock: Callable[[], float] = time.perf_counter) -> Calibration:
+    """
+    Measure what copies cost on this machine, by the CPU and by the engine; takes a second or so.
+
+    Copies between local memory. The machine should have little else to do.
+
+    Args:
+        dma: An open DMA, with nothing in flight.
+        store: Whether to keep the result for ``advise()``, in the user's cache folder.
+        clock: What tells the engine's time in seconds; for tests against virtual time.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        DocaError: If a copy fails.
+        OSError: If it cannot be stored.
+
+    Cancellation: Stores nothing; waits for the copy under way.
+    Source: aiodocadma.
+    """
+    size = _LENGTHS[-1]
+    plain = bytes(range(256)) * (size // 256), bytearray(size)
+    from_, to = memoryview(plain[0]), memoryview(plain[1])
+
+    async def by_cpu(length: int) -> None:
+        to[:length] = from_[:length]
+
+    async def unregistered(length: int) -> None:
+        await dma.copy(from_[:length], to[:length])
+
+    src, dst = await dma.alloc(size), await dma.alloc(size)
+    async with src, dst:
+
+        async def registered(length: int) -> None:
+            await dma.copy(src[:length], dst[:length])
+
+        measured = Calibration(
+            cpu=await _curve(by_cpu, _LENGTHS, time.perf_counter),
+            registered=await _curve(registered, _LENGTHS, clock),
+            unregistered=await _curve(unregistered, _PLAIN_LENGTHS, clock),
+            device=dma.device.name,
+            emulated=dma.emulated,
+            max_buf_size=dma.capabilities.max_buf_size,
+            measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
+    if store:
+        _store(measured)
+    return measured
+
+
+async def _curve(copy: Callable[[int], Awaitable[None]], lengths: tuple[int, ...], clock: Callable[[], float]) -> Curve:
+    """Median cost of one copy, for each length; the first round warms up."""
+    costs = []
+    for length in lengths:
+        copies = max(1, min(_SAMPLE_COPIES, _SAMPLE_BYTES // length))
+        samples = []
+        for _ in range(1 + _ROUNDS):
+            start, cpu_start = clock(), time.process_time()
+            for _ in range(copies):
+                await copy(length)
+            samples.append(((clock() - start) / copies, (time.process_time() - cpu_start) / copies))
+        costs.append(Cost(*(sorted(column)[_ROUNDS // 2] for column in zip(*samples[1:], strict=True))))
+    return Curve(lengths, tuple(costs))
+
+
+def _store_path() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "aiodocadma" / f"calibration-{os.uname().nodename or 'here'}.json"
+
+
+def _store(calibration: Calibration) -> None:
+    path = _store_path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(fd, "w") as file:
+            json.dump(calibration.record(), file)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def stored_calibration() -> Calibration | None:
+    """
+    What ``calibrate()`` stored on this machine.
+
+    Returns:
+        The calibration; None if there is none, or none that can be read.
+
+    Source: aiodocadma.
+    """
+    try:
+        return Calibration.from_record(json.loads(_store_path().read_text()))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: no home folder
+        return None
