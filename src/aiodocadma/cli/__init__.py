@@ -17,6 +17,7 @@ from aiodocadma.cli._devices import list_devices
 from aiodocadma.cli._doctor import EXIT_CODES as DOCTOR_EXIT_CODES
 from aiodocadma.cli._doctor import run_doctor
 from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._selftest import run_selftest
 from aiodocadma.exceptions import AiodocadmaError, LibraryError
 
 __all__ = ["main"]
@@ -159,6 +160,31 @@ def _parser() -> argparse.ArgumentParser:
         "--bundle", metavar="DIR", help="also write the evidence into the new folder DIR, without addresses and secrets"
     )
     doctor.set_defaults(run=run_doctor)
+
+    selftest = commands.add_parser(
+        "selftest",
+        parents=[common],
+        help="try whether copying works, by the bytes",
+        description="Copy in steps of growing size and compare every byte: capabilities, permissions, a small copy, "
+        "completions, cases that must be refused, a bulk copy. Runs on a card and on the emulator.",
+        epilog=EXIT_CODES,
+    )
+    selftest.add_argument(
+        "--device", metavar="NAME", help="PCI address or name of the device (default: the first that can)"
+    )
+    selftest.add_argument("--full", action="store_true", help="also a larger bulk copy, and copies for two seconds")
+    selftest.add_argument(
+        "--compare",
+        metavar="OLD",
+        help="the JSON of the run before: say whether the change in between resolved, changed or left it; the same "
+        "failure twice means that the cause is below DMA",
+    )
+    selftest.add_argument(
+        "--bundle",
+        metavar="DIR",
+        help="where the evidence goes if it fails (default: only after the same failure twice, into a new folder here)",
+    )
+    selftest.set_defaults(run=run_selftest)
 
     config = commands.add_parser(
         "config",

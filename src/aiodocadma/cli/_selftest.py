@@ -1,0 +1,107 @@
+"""``aiodocadma selftest``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from aiodocadma.cli._checks import check_lines, wrapped
+from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.doctor import Check, System, examine, write_bundle
+from aiodocadma.selftest import SelftestResult, compare, selftest
+
+BELOW: Final = (
+    "below DMA: the same failure twice in the same environment. Running it a third time tells nothing new; start with "
+    "the lowest layer that 'aiodocadma doctor' names, or give the evidence to whoever knows this machine"
+)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        record = json.loads(Path(path).read_text())
+        compare(record, record)
+    except ValueError as error:  # json's own included
+        raise Exit(ExitCode.USAGE, f"{path}: {error}") from None
+    return dict(record)
+
+
+def _own(record: dict[str, Any], key: str) -> Any:
+    own = record.get("x_aiodocadma")
+    return own.get(key) if isinstance(own, dict) else None
+
+
+def _print(check: Check) -> None:
+    print("\n".join(check_lines(check.status, check.name, check.details, check.remediation)), flush=True)
+
+
+def _bundle(args: argparse.Namespace, record: dict[str, Any]) -> str:
+    folder = args.bundle or f"aiodocadma-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    report = examine(System.here(args.library))
+    return write_bundle(report, folder, {"selftest.json": json.dumps(record, indent=2) + "\n"})
+
+
+def _code(result: SelftestResult) -> int:
+    if result.result == "pass":
+        return ExitCode.DONE
+    return ExitCode.FAILED if result.opened else ExitCode.NO_DEVICE
+
+
+def run_selftest(args: argparse.Namespace) -> int:
+    """
+    Run the selftest and print what came of it.
+
+    Args:
+        args: ``device``, ``library``, ``full``, ``compare``, ``bundle``, ``json``.
+
+    Returns:
+        0 if all passed, 1 if a step failed, 3 if nothing could be opened.
+
+    Raises:
+        Exit: If the old record cannot be used, or says that a further run tells nothing.
+        OSError: If a file cannot be read or written.
+
+    Source: NVIDIA's published test loop for DOCA DMA.
+    """
+    old = _read(args.compare) if args.compare else None
+    if old is not None and _own(old, "below_dma"):
+        raise Exit(
+            ExitCode.FAILED,
+            f"{args.compare} is the second of two identical failures: change something, then run without --compare",
+        )
+    result = asyncio.run(
+        selftest(args.device, library=args.library, full=args.full, progress=None if args.json else _print)
+    )
+    record = result.record()
+    own = record["x_aiodocadma"]
+    below = False
+    if old is not None:
+        own["outcome"] = compare(old, record)
+        same = _own(old, "environment") == own["environment"] and _own(old, "full") == own["full"]
+        below = result.result == "fail" and own["outcome"] == "unchanged" and same
+    own["below_dma"] = below
+    if below or (args.bundle and result.result == "fail"):
+        own["bundle"] = _bundle(args, record)
+    if args.json:
+        print(json.dumps(record, indent=2))
+    else:
+        _print_end(result, own, args.compare)
+    if below:
+        print(f"aiodocadma: {BELOW}.", file=sys.stderr)
+    if "bundle" in own:
+        print(f"aiodocadma: evidence is in {own['bundle']}: look through it before you give it away", file=sys.stderr)
+    return _code(result)
+
+
+def _print_end(result: SelftestResult, own: dict[str, Any], old: str | None) -> None:
+    print()
+    if result.measurements:
+        dma, cpu = (result.measurements[f"{path}_bytes_per_second"] / 1e9 for path in ("dma", "cpu"))
+        print(f"Sustained: {dma:.1f} GB/s by DMA; the CPU copies {cpu:.1f} GB/s.")
+    if old is not None:
+        print(f"Compared with {old}: {own['outcome']}.")
+    print("\n".join(wrapped(result.statement)), flush=True)
