@@ -81,7 +81,8 @@ TABLE: list[tuple[dict[str, Any], Route, str]] = [
 
 
 @pytest.mark.parametrize(("asked", "route", "rule"), TABLE)
-def test_r17_r18_r19_r20_r21_r22_the_path_table(asked: dict[str, Any], route: Route, rule: str) -> None:
+@pytest.mark.rule("R17", "R18", "R19", "R20", "R21", "R22", "R67", "R68")
+def test_the_path_table(asked: dict[str, Any], route: Route, rule: str) -> None:
     arguments = {"src": "local", "dst": "local", "length": 100, "calibration": KNOWN} | asked
     advice = advise(**arguments)
     assert (advice.route, advice.rule) == (route, rule)
@@ -125,7 +126,7 @@ def test_every_question_has_an_answer() -> None:
         ({"chain": "sha"}, "chain must be a list"),
     ],
 )
-def test_r75_what_does_not_fit_together_is_refused(arguments: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_together_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         advise(**{"src": "local", "dst": "local", "length": 1, **arguments})
 
@@ -164,7 +165,8 @@ def test_a_curve_is_straight_between_its_points() -> None:
         (curve(1e-6, 1e-9), curve(1e-9), 0),
     ],
 )
-def test_r22_the_crossover(cpu: Curve, dma: Curve, crossover: int | None) -> None:
+@pytest.mark.rule("R22")
+def test_the_crossover(cpu: Curve, dma: Curve, crossover: int | None) -> None:
     found = Calibration(cpu, dma, dma).crossover()
     assert found == crossover if crossover is None else found == pytest.approx(crossover, abs=1)
 
@@ -179,7 +181,7 @@ def test_without_a_crossover_only_the_cpu_is_advised() -> None:
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 @pytest.mark.parametrize("profile", ["bf2", "bf3"])
-async def test_r28_predicted_and_simulated_time_differ_by_at_most_a_fifth(
+async def test_predicted_and_simulated_time_differ_by_at_most_a_fifth(
     profile: str, direction: str, virtual: None
 ) -> None:
     emulator.configure(profile=profile, direction=direction)
@@ -202,7 +204,7 @@ async def test_r28_predicted_and_simulated_time_differ_by_at_most_a_fifth(
             assert predicted.seconds == pytest.approx(simulated, rel=0.2), length
 
 
-async def test_r28_calibrate_measures_this_machine_and_stores_it(cache: Path) -> None:
+async def test_calibrate_measures_this_machine_and_stores_it(cache: Path) -> None:
     async with aiodocadma.open_dma() as dma:
         start = time.perf_counter()
         calibration = await calibrate(dma)
@@ -218,7 +220,8 @@ async def test_r28_calibrate_measures_this_machine_and_stores_it(cache: Path) ->
     assert advise("local", "local", 100).measured_at == calibration.measured_at
 
 
-def test_r23_until_then_times_are_assumed_and_said_to_be() -> None:
+@pytest.mark.rule("R23")
+def test_until_then_times_are_assumed_and_said_to_be() -> None:
     advice = advise("local", "local", 100)
     assert (advice.route, advice.measured_at, advice.emulated) == (Route.CPU, None, False)
     assert advise("local", "local", 1 << 20).route is Route.DMA

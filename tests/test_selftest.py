@@ -42,7 +42,8 @@ def statuses(result: selftest.SelftestResult) -> dict[str, str]:
     return {check.name: check.status for check in result.checks}
 
 
-async def test_r83_r112_all_steps_pass() -> None:
+@pytest.mark.rule("R83", "R112", "R62", "R128")
+async def test_all_steps_pass() -> None:
     seen: list[Check] = []
     result = await selftest.selftest(progress=seen.append)
     assert statuses(result) == dict.fromkeys(STEPS, "pass")
@@ -54,7 +55,8 @@ async def test_r83_r112_all_steps_pass() -> None:
     assert counters.bytes == result.bytes_compared, "every byte that the engine moved was compared"
 
 
-async def test_r72_caps_are_quoted() -> None:
+@pytest.mark.rule("R72")
+async def test_caps_are_quoted() -> None:
     emulator.configure(max_buf_size=8192, max_buf_list_len=1)
     result = await selftest.selftest()
     assert "max_buf_size=8192, max_buf_list_len=1" in result.checks[1].details
@@ -62,7 +64,8 @@ async def test_r72_caps_are_quoted() -> None:
     assert result.checks[-1].details == f"{2 * 8192 + 4097} bytes in 3 tasks"
 
 
-async def test_r112_the_full_one_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("R112")
+async def test_the_full_one_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "_SUSTAINED", 0.05)
     result = await selftest.selftest(full=True)
     assert statuses(result) == dict.fromkeys([*STEPS, "sustained copies"], "pass")
@@ -82,7 +85,8 @@ async def test_r112_the_full_one_measures(monkeypatch: pytest.MonkeyPatch) -> No
         (ONCE + 1 + 64, "bulk copy"),
     ],
 )
-async def test_r119_success_that_is_none_is_found(skip: int, step: str) -> None:
+@pytest.mark.rule("R119")
+async def test_success_that_is_none_is_found(skip: int, step: str) -> None:
     """The emulator flips a byte and reports success: only comparing finds that."""
     emulator.inject(Fault("completion", "corrupt", skip=skip))
     result = await selftest.selftest()
@@ -147,7 +151,8 @@ async def test_a_device_that_cannot_be_opened_is_a_result(settings: str) -> None
     validate(result.record(), "validate")
 
 
-async def test_r112_the_statement_is_auditable() -> None:
+@pytest.mark.rule("R112")
+async def test_the_statement_is_auditable() -> None:
     result = await selftest.selftest()
     for fact in (
         result.started_at,
@@ -177,7 +182,8 @@ def record(*failing: str) -> dict[str, Any]:
         (record(), record("a"), "changed"),
     ],
 )
-def test_r104_outcomes(old: dict[str, Any], new: dict[str, Any], outcome: str) -> None:
+@pytest.mark.rule("R104")
+def test_outcomes(old: dict[str, Any], new: dict[str, Any], outcome: str) -> None:
     assert compare(old, new) == outcome
 
 

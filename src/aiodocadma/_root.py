@@ -11,6 +11,7 @@ __all__ = ["Problem", "Reading", "Root"]
 Problem = Literal["absent", "unreadable"]
 
 _MAX_BYTES: Final = 4 << 20  # nothing that is read here is longer, except by mistake
+_CHUNK: Final = 64 * 1024  # the kernel refuses large reads of some of its files
 _MAX_LINKS: Final = 40  # as the kernel
 
 
@@ -83,11 +84,15 @@ class Root:
             return None, "absent"
         except OSError:
             return None, "unreadable"
+        data = bytearray()
         try:
-            with open(fd, "rb") as file:
-                return file.read(_MAX_BYTES) or b"", None
+            while len(data) < _MAX_BYTES and (chunk := os.read(fd, _CHUNK)):
+                data += chunk
         except OSError:
             return None, "unreadable"
+        finally:
+            os.close(fd)
+        return bytes(data), None
 
     def line(self, name: str) -> str | None:
         """The first line of a file, stripped, or None."""

@@ -386,7 +386,8 @@ async def selftest(
                 "pcie_address": info.pci_address,
             }
             emulated = " (emulated: no card moves these bytes)" if info.emulated else ""
-            ended(passed(Layer.RUNTIME, "open", f"{info.name} at {info.pci_address}{emulated}"))
+            doca = f"DOCA {info.version or 'of unknown version'}"
+            ended(passed(Layer.RUNTIME, "open", f"{info.name} at {info.pci_address}, {doca}{emulated}"))
             steps = _Steps(dma, full)
             broken = None
             for name, step in steps.all():

@@ -30,7 +30,8 @@ def nothing(tmp_path: Path) -> dict[str, str]:
         ("local local 1M --chain sha --chain aes", 3, "chain", "R21"),
     ],
 )
-def test_r23_r73_works_with_nothing_installed(
+@pytest.mark.rule("R23", "R73")
+def test_works_with_nothing_installed(
     arguments: str, code: int, route: str, rule: str, run: Run, nothing: dict[str, str]
 ) -> None:
     result = run("advise", *arguments.split(), "--json", env=nothing)
@@ -40,13 +41,15 @@ def test_r23_r73_works_with_nothing_installed(
     assert record["measured_at"] is None
 
 
-def test_r90_a_network_is_refused_and_rdma_named(run: Run, nothing: dict[str, str]) -> None:
+@pytest.mark.rule("R90")
+def test_a_network_is_refused_and_rdma_named(run: Run, nothing: dict[str, str]) -> None:
     result = run("advise", "local", "peer", "1M", "--peer", "network", env=nothing)
     assert result.returncode == 3
     assert result.stdout.startswith("Use RDMA (rule R18): the other side is across a network")
 
 
-def test_r90_messages_are_refused_and_comch_named(run: Run, nothing: dict[str, str]) -> None:
+@pytest.mark.rule("R90")
+def test_messages_are_refused_and_comch_named(run: Run, nothing: dict[str, str]) -> None:
     result = run("advise", "local", "peer", "64", "--pattern", "messages", env=nothing)
     assert result.returncode == 3
     assert result.stdout.startswith("Use Comch (rule R20): these are messages")

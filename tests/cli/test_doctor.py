@@ -7,11 +7,14 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from ..doctor.test_trees import validate
 from .conftest import Run
 
 
-def test_r102_json_and_exit_status(run: Run) -> None:
+@pytest.mark.rule("R102")
+def test_json_and_exit_status(run: Run) -> None:
     start = time.perf_counter()
     result = run("doctor", "--json")
     seconds = time.perf_counter() - start
@@ -22,7 +25,8 @@ def test_r102_json_and_exit_status(run: Run) -> None:
     assert seconds < 2
 
 
-def test_r71_r108_text_says_the_version_and_how(run: Run) -> None:
+@pytest.mark.rule("R71", "R108")
+def test_text_says_the_version_and_how(run: Run) -> None:
     result = run("doctor")
     first = result.stdout.splitlines()[0]
     assert "DOCA 3.0.0058" in first

@@ -28,7 +28,8 @@ def saved(path: Path, text: str) -> dict[str, Any]:
     return record
 
 
-def test_r83_text(run: Run) -> None:
+@pytest.mark.rule("R83")
+def test_text(run: Run) -> None:
     result = run("selftest")
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -38,13 +39,15 @@ def test_r83_text(run: Run) -> None:
     assert "emulated" in lines[-1]
 
 
-def test_r109_json(run: Run, tmp_path: Path) -> None:
+@pytest.mark.rule("R109")
+def test_json(run: Run, tmp_path: Path) -> None:
     result = run("selftest", "--json")
     record = saved(tmp_path / "new.json", result.stdout)
     assert (result.returncode, record["result"], record["library"]) == (0, "pass", "doca-dma")
 
 
-def test_r119_a_corrupt_copy_fails_it(run: Run, broken: dict[str, str]) -> None:
+@pytest.mark.rule("R119")
+def test_a_corrupt_copy_fails_it(run: Run, broken: dict[str, str]) -> None:
     result = run("selftest", env=broken)
     assert result.returncode == 1
     assert "fail  small copy: destination: byte 0 of 4096" in result.stdout
@@ -56,7 +59,8 @@ def test_nothing_to_open(run: Run) -> None:
     assert "fail  open: /nonexistent/libdoca_common.so" in result.stdout
 
 
-def test_r85_r104_the_same_failure_twice_is_below_dma(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.rule("R85", "R104")
+def test_the_same_failure_twice_is_below_dma(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     result = run("selftest", "--json", env=broken, cwd=tmp_path)
     assert not saved(first, result.stdout)["x_aiodocadma"]["below_dma"]
@@ -76,7 +80,8 @@ def test_r85_r104_the_same_failure_twice_is_below_dma(run: Run, broken: dict[str
     assert "change something" in result.stderr
 
 
-def test_r104_resolved(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.rule("R104")
+def test_resolved(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
     saved(tmp_path / "old.json", run("selftest", "--json", env=broken).stdout)
     result = run("selftest", "--compare", tmp_path / "old.json")
     assert result.returncode == 0

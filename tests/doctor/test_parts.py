@@ -41,7 +41,8 @@ from .trees import CAPS, NEW_LIST, OLD_LIST, Tree, bare, elf, healthy, labelled
         ("bf-bundle-3.2.0-113_25.10_ubuntu-22.04_prod", (3, 2, 0, None), "3.2.0"),
     ],
 )
-def test_r33_padded_versions(text: str, version: tuple[int, int, int, int | None], shown: str) -> None:
+@pytest.mark.rule("R33", "R32")
+def test_padded_versions(text: str, version: tuple[int, int, int, int | None], shown: str) -> None:
     parsed = Version.parse(text)
     assert parsed == version
     assert str(parsed) == shown
@@ -71,14 +72,16 @@ def anchor(name: str, raw: str | None) -> Anchor:
         (["3.0.0058", "what"], "partial", None),
     ],
 )
-def test_r33_r93_the_verdict(raws: list[str | None], kind: str, consistent: bool | None) -> None:
+@pytest.mark.rule("R33", "R93")
+def test_the_verdict(raws: list[str | None], kind: str, consistent: bool | None) -> None:
     verdict = verdict_of(anchor(f"a{index}", raw) for index, raw in enumerate(raws))
     assert (verdict.kind, verdict.consistent) == (kind, consistent)
     assert (verdict.sentence is not None) == (kind == "skew")
     assert len(verdict.missing) == sum(raw is None or raw == "what" for raw in raws)
 
 
-def test_r30_the_verdict_of_a_loaded_library_is_formed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.rule("R30")
+def test_the_verdict_of_a_loaded_library_is_formed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tree = healthy()
     tree.module("doca-dma", "2.9.4005")
     system = tree.system(tmp_path)
@@ -123,6 +126,13 @@ def test_links_do_not_lead_out(tmp_path: Path) -> None:
     assert view.resolve("/etc/ok") == "/etc/target"
 
 
+def test_the_kernels_own_files() -> None:
+    live = Root()
+    assert live.line("/proc/sys/kernel/osrelease") == os.uname().release
+    assert live.read("/proc/self/maps").text
+    assert live.read("/proc/self/status").text
+
+
 def test_a_folder_and_a_fifo_are_unreadable(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
@@ -140,7 +150,8 @@ def system_with(tmp_path: Path, **caps: str) -> System:
 
 
 @pytest.mark.parametrize("text", [OLD_LIST, NEW_LIST], ids=["2.6 to 3.0", "3.2"])
-def test_r129_r130_x23_both_lists_of_devices(text: str, tmp_path: Path) -> None:
+@pytest.mark.rule("R129", "R130", "X23")
+def test_both_lists_of_devices(text: str, tmp_path: Path) -> None:
     devices, problem = caps_devices(system_with(tmp_path, list_devs=text))
     assert problem is None
     assert [device.pci_address for device in devices] == ["0000:3b:00.0"]
@@ -150,11 +161,13 @@ def test_r129_r130_x23_both_lists_of_devices(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no devices\n", "Segmentation fault\n"])
-def test_r129_an_empty_list_is_an_answer(text: str, tmp_path: Path) -> None:
+@pytest.mark.rule("R129")
+def test_an_empty_list_is_an_answer(text: str, tmp_path: Path) -> None:
     assert caps_devices(system_with(tmp_path, list_devs=text)) == ((), "doca_caps lists no device")
 
 
-def test_r92_both_outputs_of_the_version(tmp_path: Path) -> None:
+@pytest.mark.rule("R92")
+def test_both_outputs_of_the_version(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     one = caps_anchors(system_with(tmp_path / "a", version=bare("3.0.0058")))
@@ -163,7 +176,8 @@ def test_r92_both_outputs_of_the_version(tmp_path: Path) -> None:
     assert [anchor.raw for anchor in two] == ["3.0.0058", "2.9.0065"]
 
 
-def test_r97_r100_only_what_reads_is_run_and_found_off_path(tmp_path: Path) -> None:
+@pytest.mark.rule("R97", "R100")
+def test_only_what_reads_is_run_and_found_off_path(tmp_path: Path) -> None:
     assert system_with(tmp_path).find_tool("doca_caps") == CAPS
     for command in (("/usr/bin/mlxconfig", "query"), ("/usr/bin/doca_caps", "--help"), ("/bin/sh", "--version")):
         with pytest.raises(ValueError, match="only read"):
@@ -244,7 +258,8 @@ SECRETS = {
 }
 
 
-def test_r106_secrets_are_replaced_and_the_rest_stays() -> None:
+@pytest.mark.rule("R106")
+def test_secrets_are_replaced_and_the_rest_stays() -> None:
     redact = Redactor()
     for name, secret in SECRETS.items():
         assert secret.replace("/home/", "").split("/")[0] not in redact(f"a {secret} b"), name
@@ -259,7 +274,8 @@ def test_r106_secrets_are_replaced_and_the_rest_stays() -> None:
     assert first.strip() == second.strip() != other.strip()
 
 
-def test_r103_r107_the_bundle(tmp_path: Path) -> None:
+@pytest.mark.rule("R103", "R107")
+def test_the_bundle(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     tree = healthy()
     tree.files["/dev/kmsg"] = "\n".join(f"6,1,1,-;mlx5_core {name} {secret}" for name, secret in SECRETS.items())
@@ -291,7 +307,8 @@ def test_r103_r107_the_bundle(tmp_path: Path) -> None:
     assert "lowest failing layer: none" in found["summary.txt"].read_text()
 
 
-def test_r103_what_is_absent_is_said(tmp_path: Path) -> None:
+@pytest.mark.rule("R103")
+def test_what_is_absent_is_said(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     write_bundle(examine(Tree().system(tmp_path / "root")), tmp_path / "bundle")
     absent = (tmp_path / "bundle" / "absent.txt").read_text()

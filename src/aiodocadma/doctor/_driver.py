@@ -94,9 +94,7 @@ def _mode(system: System) -> Check:
     mode = bluefield_mode(system)
     if mode is None:
         side = "only firmware tools would tell, which need privilege and are not run"
-        return skipped(
-            _LAYER, "mode", side if host_kind(system) == "bluefield" or pci_functions(system.root) else "no card"
-        )
+        return skipped(_LAYER, "mode", side if host_kind(system) == "dpu" or pci_functions(system.root) else "no card")
     return passed(_LAYER, "mode", f"{mode}: the host's function has a representor here")
 
 

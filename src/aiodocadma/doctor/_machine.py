@@ -23,7 +23,7 @@ __all__ = [
     "pci_functions",
 ]
 
-HostKind = Literal["host", "bluefield"]
+HostKind = Literal["host", "dpu"]
 
 _VENDOR: Final = "0x15b3"  # Mellanox, now NVIDIA networking
 
@@ -32,9 +32,9 @@ def host_kind(system: System) -> HostKind:
     """On which side of the PCIe link this is; a container is on the side of its machine."""
     root = system.root
     if root.exists("/etc/nvidia/bf-release") or root.exists("/etc/mlnx-release"):
-        return "bluefield"
+        return "dpu"
     product = root.line("/sys/class/dmi/id/product_name") or root.line("/sys/firmware/devicetree/base/model") or ""
-    return "bluefield" if system.machine == "aarch64" and "bluefield" in product.lower() else "host"
+    return "dpu" if "bluefield" in product.lower() else "host"
 
 
 def container(system: System) -> str | None:
@@ -55,7 +55,7 @@ def bluefield_mode(system: System) -> str | None:
 
     On the card's own side a representor of the host's function exists in DPU mode only.
     """
-    if host_kind(system) != "bluefield":
+    if host_kind(system) != "dpu":
         return None
     ports = [system.root.line(name) or "" for name in system.root.glob("/sys/class/net/*/phys_port_name")]
     return "dpu" if any(re.fullmatch(r"(c\d+)?pf\d+(hpf)?", port) for port in ports) else None

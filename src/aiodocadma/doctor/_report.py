@@ -191,7 +191,7 @@ class Report:
         """
         root = self.system.root
         return {
-            "side": "dpu" if host_kind(self.system) == "bluefield" else "host",
+            "side": host_kind(self.system),
             "doca_version": self.doca_version,
             "firmware_version": ", ".join(firmware_versions(root)) or None,
             "kernel_version": root.line("/proc/sys/kernel/osrelease"),

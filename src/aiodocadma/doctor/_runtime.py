@@ -53,7 +53,7 @@ def checks(system: System) -> Iterator[Check]:
         f"yes ({where})" if where else "no",
         "Fine to build and to learn; no device is inside unless it was passed in." if where else None,
     )
-    yield passed(_LAYER, "side", "BlueField" if host_kind(system) == "bluefield" else "host")
+    yield passed(_LAYER, "side", "BlueField" if host_kind(system) == "dpu" else "host")
 
 
 def _mapped(system: System, path: str) -> Check:
