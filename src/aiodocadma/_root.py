@@ -10,7 +10,7 @@ __all__ = ["Problem", "Reading", "Root"]
 
 Problem = Literal["absent", "unreadable"]
 
-_MAX_BYTES: Final = 4 << 20  # nothing that is read here is longer, except by mistake
+_MAX_BYTES: Final = 64 << 20  # nothing that is read here is longer, except by mistake
 _CHUNK: Final = 64 * 1024  # the kernel refuses large reads of some of its files
 _MAX_LINKS: Final = 40  # as the kernel
 
@@ -77,7 +77,7 @@ class Root:
         return Reading(None if data is None else data.decode(errors="replace"), problem)
 
     def read_bytes(self, name: str) -> tuple[bytes | None, Problem | None]:
-        """The first 4 MiB of a file; what is neither a file nor one of the kernel's counts as unreadable."""
+        """The first 64 MiB of a file; what is neither a file nor one of the kernel's counts as unreadable."""
         try:
             fd = os.open(self.locate(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):

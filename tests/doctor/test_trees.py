@@ -44,7 +44,7 @@ class Examined(NamedTuple):
     @property
     def by_name(self) -> dict[str, dict[str, Any]]:
         """The checks by name."""
-        return {check["name"]: check for check in self.record["x_aiodocadma"]["checks"]}
+        return {check.name: check.record() for check in self.report.checks}
 
 
 def examined(case: Case, folder: Path) -> Examined:
@@ -131,6 +131,19 @@ def test_drift_names_file_and_line(find: Find) -> None:
         line = 1 + next(index for index, text in enumerate(lines) if text.strip().startswith(declaration))
         assert f"/opt/mellanox/doca/include/{name}:{line}: " in details
     assert "DOCA_ERROR_AGAIN is 6, aiodocadma was built with 5" in details
+
+
+@pytest.mark.rule("R35", "R127")
+@pytest.mark.parametrize(
+    ("name", "symbol", "where"),
+    [("headers_of_a_later_release", "doca_task_submit_ex", "remediation"), ("too_old", "doca_pe_create", "details")],
+)
+def test_what_headers_declare_and_the_library_lacks(name: str, symbol: str, where: str, find: Find) -> None:
+    found = find(name)
+    lines = (found.folder / "opt/mellanox/doca/include/doca_pe.h").read_text().splitlines()
+    line = 1 + next(index for index, text in enumerate(lines) if text.startswith(f"{symbol}("))
+    text = found.by_name["symbols of libdoca_common"][where]
+    assert f"{symbol} (declared in /opt/mellanox/doca/include/doca_pe.h:{line})" in text
 
 
 @pytest.mark.rule("R93")

@@ -48,7 +48,7 @@ def checks(system: System) -> Iterator[Check]:
             _LAYER,
             "headers",
             f"{folder} has no doca_*.h: C programs cannot be built here; aiodocadma needs no headers to run",
-            f"The package {missing_package(system, 'headers')} would bring them.",
+            f"To be had with {missing_package(system, 'headers')}.",
         )
         return
     yield passed(_LAYER, "headers", folder)

@@ -49,8 +49,8 @@ def checks(system: System) -> Iterator[Check]:
             f"{_ADMINISTRATOR} DOCA, release 2.5 or later. {note}".strip(),
         )
         return
-    place = PREFIX if system.root.is_dir(PREFIX) else "outside its usual folder"
-    yield passed(_LAYER, "DOCA", f"installed in {place}")
+    place = "in" if system.root.is_dir(PREFIX) else "outside"
+    yield passed(_LAYER, "DOCA", f"installed {place} {PREFIX}")
     for name in ("common", "dma"):
         files = library_files(system.root, system.environ, f"doca_{name}")
         if files:
@@ -80,7 +80,7 @@ def _parts(system: System) -> Iterator[Check]:
                 _LAYER,
                 f"{part} folder",
                 f"{folder} is absent, which is no error",
-                f"The package {missing_package(system, part)} would bring it: one more place that tells the version.",
+                f"To be had with {missing_package(system, part)}: one more place that tells the version.",
             )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from aiodocadma import _native
-from aiodocadma._versions import library_files
+from aiodocadma._versions import include_folder, library_files, packages
 from aiodocadma.doctor._check import Check, Layer, failed, passed, skipped
 from aiodocadma.doctor._elf import parse_elf
+from aiodocadma.doctor._headers import Declared, parse_headers
 from aiodocadma.doctor._install import missing_package
 from aiodocadma.doctor._system import System
 
@@ -25,13 +26,14 @@ def visible_libraries(system: System) -> list[str]:
 
 def checks(system: System) -> Iterator[Check]:
     """The checks of this layer."""
+    declared = parse_headers(system.root, include_folder(system.root, packages(system.root, system.environ)))
     for name in ("common", "dma"):
         files = library_files(system.root, system.environ, f"doca_{name}")
         if not files:
             yield skipped(_LAYER, f"one libdoca_{name}", "there is none")
             continue
         yield _one_install(name, files)
-        yield _symbols(system, name, files[0])
+        yield _symbols(system, name, files[0], declared)
 
 
 def _one_install(name: str, files: list[str]) -> Check:
@@ -47,7 +49,7 @@ def _one_install(name: str, files: list[str]) -> Check:
     )
 
 
-def _symbols(system: System, name: str, path: str) -> Check:
+def _symbols(system: System, name: str, path: str, declared: Mapping[str, Declared]) -> Check:
     title = f"symbols of libdoca_{name}"
     data, problem = system.root.read_bytes(path)
     if data is None:
@@ -70,15 +72,26 @@ def _symbols(system: System, name: str, path: str) -> Check:
     required = [symbol for symbol in _native.required_symbols() if symbol.startswith("doca_dma_") == (name == "dma")]
     missing = [symbol for symbol in required if symbol not in elf.symbols]
     if missing:
-        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
         return failed(
             _LAYER,
             title,
-            f"{path} lacks {', '.join(missing[:_MAX_SHOWN])}{more}",
+            f"{path} lacks {_listed(missing, declared)}",
             "It is not a DOCA of release 2.5 or later, or it is damaged.",
         )
     optional = [symbol for symbol in _native.optional_symbols() if symbol.startswith("doca_dma_") == (name == "dma")]
     absent = [symbol for symbol in optional if symbol not in elf.symbols]
     lacking = f", without the optional {', '.join(absent)}" if absent else ""
     soname = elf.soname or "without a SONAME"
-    return passed(_LAYER, title, f"{path} ({soname}) has all that aiodocadma calls{lacking}")
+    promised = [symbol for symbol in absent if symbol in declared]
+    note = f"The headers are of a later release: they declare {_listed(promised, declared)}." if promised else None
+    return passed(_LAYER, title, f"{path} ({soname}) has all that aiodocadma calls{lacking}", note)
+
+
+def _listed(symbols: list[str], declared: Mapping[str, Declared]) -> str:
+    """Some of them, and where the installed headers promise them."""
+    shown = [
+        f"{symbol} (declared in {declared[symbol].file}:{declared[symbol].line})" if symbol in declared else symbol
+        for symbol in symbols[:_MAX_SHOWN]
+    ]
+    more = f" and {len(symbols) - _MAX_SHOWN} more" if len(symbols) > _MAX_SHOWN else ""
+    return ", ".join(shown) + more
