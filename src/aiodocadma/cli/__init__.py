@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiodocadma._version import __version__
-from aiodocadma.cli._advise import EXIT_CODES as ADVISE_EXIT_CODES
-from aiodocadma.cli._advise import run_advise
 from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
-from aiodocadma.cli._doctor import EXIT_CODES as DOCTOR_EXIT_CODES
-from aiodocadma.cli._doctor import run_doctor
 from aiodocadma.cli._exit import Exit, ExitCode
-from aiodocadma.cli._selftest import run_selftest
 from aiodocadma.exceptions import AiodocadmaError, LibraryError
 
 __all__ = ["main"]
 
 EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage, 3 no usable device or library, 130 interrupted"
+ADVISE_EXIT_CODES = "exit codes: 0 use DMA, 1 failed, 2 wrong usage, 3 use something else, 130 interrupted"
+DOCTOR_EXIT_CODES = (
+    "exit codes: 0 nothing fails; 1 to 7 the lowest layer that fails (1 install, 2 version, 3 build, 4 link, "
+    "5 runtime, 6 program, 7 driver; 2 also for wrong usage); 8 the bundle could not be written"
+)
 
 DEFAULT_BLOCK_SIZE = 1 << 20
 DEFAULT_BLOCKS = 4
@@ -47,6 +48,16 @@ def _count(text: str) -> int:
 
 _size.__name__ = "size"  # argparse: "invalid size value: 'x'"
 _count.__name__ = "count"
+
+
+def _later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    """Import what only this command needs when it runs: the others start sooner."""
+
+    def run(args: argparse.Namespace) -> int:
+        code: int = getattr(importlib.import_module(f"aiodocadma.cli.{module}"), function)(args)
+        return code
+
+    return run
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     advise.add_argument(
         "--calibrate", action="store_true", help="measure this machine first, and keep the result for later"
     )
-    advise.set_defaults(run=run_advise, usage_error=advise.error)
+    advise.set_defaults(run=_later("_advise", "run_advise"), usage_error=advise.error)
 
     doctor = commands.add_parser(
         "doctor",
@@ -159,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--bundle", metavar="DIR", help="also write the evidence into the new folder DIR, without addresses and secrets"
     )
-    doctor.set_defaults(run=run_doctor)
+    doctor.set_defaults(run=_later("_doctor", "run_doctor"))
 
     selftest = commands.add_parser(
         "selftest",
@@ -184,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where the evidence goes if it fails (default: only after the same failure twice, into a new folder here)",
     )
-    selftest.set_defaults(run=run_selftest)
+    selftest.set_defaults(run=_later("_selftest", "run_selftest"))
 
     config = commands.add_parser(
         "config",

@@ -14,7 +14,6 @@ from aiodocadma.cli._checks import wrapped
 from aiodocadma.cli._exit import ExitCode
 from aiodocadma.cli._progress import format_bytes
 
-EXIT_CODES: Final = "exit codes: 0 use DMA, 1 failed, 2 wrong usage, 3 use something else, 130 interrupted"
 SOMETHING_ELSE: Final = 3
 
 _NAMES: Final = {

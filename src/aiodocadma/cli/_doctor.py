@@ -13,10 +13,6 @@ from aiodocadma._version import __version__
 from aiodocadma.cli._checks import check_lines, wrapped
 from aiodocadma.doctor import Report, System, examine, write_bundle
 
-EXIT_CODES: Final = (
-    "exit codes: 0 nothing fails; 1 to 7 the lowest layer that fails (1 install, 2 version, 3 build, 4 link, "
-    "5 runtime, 6 program, 7 driver; 2 also for wrong usage); 8 the bundle could not be written"
-)
 NO_BUNDLE: Final = 8
 
 
