@@ -104,6 +104,13 @@ def test_the_bundle_goes_where_it_is_told(run: Run, broken: dict[str, str], tmp_
     assert str(tmp_path / "evidence") in result.stderr
 
 
+def test_the_result_counts_more_than_the_bundle(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
+    result = run("selftest", "--json", "--bundle", tmp_path, env=broken)
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["result"] == "fail"
+    assert result.stderr == f"aiodocadma: no evidence was written: {tmp_path}: File exists\n"
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]"])
 def test_an_old_record_that_is_none(text: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text(text)

@@ -63,7 +63,7 @@ def run_selftest(args: argparse.Namespace) -> int:
 
     Raises:
         Exit: If the old record cannot be used, or says that a further run tells nothing.
-        OSError: If a file cannot be read or written.
+        OSError: If the old record cannot be read.
 
     Source: NVIDIA's published test loop for DOCA DMA.
     """
@@ -84,14 +84,20 @@ def run_selftest(args: argparse.Namespace) -> int:
         same = _own(old, "environment") == own["environment"] and _own(old, "full") == own["full"]
         below = result.result == "fail" and own["outcome"] == "unchanged" and same
     own["below_dma"] = below
+    trouble = None
     if below or (args.bundle and result.result == "fail"):
-        own["bundle"] = _bundle(args, record)
+        try:
+            own["bundle"] = _bundle(args, record)
+        except OSError as error:  # the result counts more
+            trouble = f"no evidence was written: {error.filename}: {error.strerror}"
     if args.json:
         print(json.dumps(record, indent=2))
     else:
         _print_end(result, own, args.compare)
     if below:
         print(f"aiodocadma: {BELOW}.", file=sys.stderr)
+    if trouble is not None:
+        print(f"aiodocadma: {trouble}", file=sys.stderr)
     if "bundle" in own:
         print(f"aiodocadma: evidence is in {own['bundle']}: look through it before you give it away", file=sys.stderr)
     return _code(result)

@@ -24,6 +24,9 @@ _PATTERNS: Final = (
 )
 
 
+_PATH_STEP: Final = 20  # base64 has a slash every 64 characters, a path has more
+
+
 class Redactor:
     """
     Replaces secrets and addresses by tags; the same text gets the same tag, so that what was equal stays equal.
@@ -41,6 +44,8 @@ class Redactor:
         return text
 
     def _tag(self, kind: str, secret: str) -> str:
+        if kind == "descriptor" and secret.count("/") * _PATH_STEP > len(secret):
+            return secret  # a long path
         key = (kind, secret.lower())
         if key not in self._tags:
             number = 1 + sum(known == kind for known, _ in self._tags)
