@@ -12,12 +12,12 @@ import pytest
 
 from aiodocadma import _native, _versions
 from aiodocadma._library import emulator_folder, open_library
+from aiodocadma._redact import Redactor
 from aiodocadma._root import Root
 from aiodocadma._versions import Anchor, Version, verdict_of
 from aiodocadma.doctor import Output, System, examine, write_bundle
 from aiodocadma.doctor._elf import parse_elf
 from aiodocadma.doctor._headers import parse_headers
-from aiodocadma.doctor._redact import Redactor
 from aiodocadma.doctor._system import _run
 from aiodocadma.doctor._tools import caps_anchors, caps_devices
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from aiodocadma._redact import Redactor
 from aiodocadma.doctor._kernel import kernel_log
-from aiodocadma.doctor._redact import Redactor
 from aiodocadma.doctor._report import Report
 from aiodocadma.doctor._tools import caps_devices
 
