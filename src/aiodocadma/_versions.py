@@ -250,17 +250,24 @@ class Package(NamedTuple):
                 (variables if match[2] == "=" else fields)[match[1]] = expanded(match[3])
         return cls(name, path, fields, variables)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether it is the emulator's own, which has a variable that DOCA's do not have."""
+        return "dropindir" in self.variables
 
-def packages(root: Root, environ: Mapping[str, str]) -> dict[str, Package]:
+
+def packages(root: Root, environ: Mapping[str, str], *, emulated: bool = False) -> dict[str, Package]:
     """The modules ``doca*`` that pkg-config finds, and those in DOCA's folders; of each name the first."""
-    folders = [folder for folder in environ.get("PKG_CONFIG_PATH", "").split(":") if folder]
+    folders = [folder for folder in environ.get("PKG_CONFIG_PATH", "").split(":") if folder.startswith("/")]
     folders += [folder for pattern in _PC_FOLDERS for folder in root.glob(pattern)]
     found: dict[str, Package] = {}
     for folder in folders:
         for path in root.glob(f"{folder.rstrip('/')}/doca*.pc"):
             name = path.rpartition("/")[2].removesuffix(".pc")
             if name not in found and (text := root.read(path).text) is not None:
-                found[name] = Package.parse(name, path, text)
+                package = Package.parse(name, path, text)
+                if package.emulated == emulated:
+                    found[name] = package
     return found
 
 

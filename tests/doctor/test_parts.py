@@ -106,6 +106,15 @@ def test_the_emulator_is_of_one_piece() -> None:
     assert (verdict.anchors, verdict.consistent, verdict.sentence) == ((), None, None)
 
 
+def test_the_emulators_modules_are_known_by_themselves() -> None:
+    environ = {"PKG_CONFIG_PATH": str(emulator_folder() / "sdk" / "lib" / "pkgconfig")}
+    ours = _versions.packages(Root(), environ, emulated=True)
+    assert {"doca-common", "doca-dma", "doca-argp"} <= set(ours)
+    assert _versions.include_folder(Root(), ours) == str(emulator_folder() / "include")
+    others = _versions.packages(Root(), environ).values()
+    assert not {package.path for package in ours.values()} & {package.path for package in others}
+
+
 # ---- files below a root
 
 

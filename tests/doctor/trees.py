@@ -295,6 +295,31 @@ def no_doca() -> Tree:
     return tree
 
 
+def _with_emulator_sdk(tree: Tree) -> Tree:
+    """As one builds C programs on the emulator: PKG_CONFIG_PATH leads to its modules."""
+    folder = "/site-packages/aiodocadma/_emulator/sdk/lib/pkgconfig"
+    for name in ("doca-common", "doca-dma"):
+        tree.files[f"{folder}/{name}.pc"] = (
+            f"root=${{pcfiledir}}/../../..\ndropindir=${{root}}/dropin\n\nName: {name}\nVersion: 3.0.0058\n"
+        )
+    tree.environ["PKG_CONFIG_PATH"] = folder
+    return tree
+
+
+@case(1, "DOCA")
+def emulator_sdk() -> Tree:
+    """The emulator's modules are no installation of DOCA."""
+    tree = _with_emulator_sdk(machine())
+    tree.loaded = EMULATOR
+    return tree
+
+
+@case()
+def emulator_sdk_beside_doca() -> Tree:
+    """Nor do they disagree with one of another release."""
+    return _with_emulator_sdk(healthy("2.9.4005"))
+
+
 @case(1, "DOCA")
 def container_without_doca() -> Tree:
     tree = machine()

@@ -32,6 +32,11 @@ _CONSTANTS: Final = (
 
 def checks(system: System) -> Iterator[Check]:
     """The checks of this layer."""
+    if emulated := packages(system.root, system.environ, emulated=True):
+        folder = next(iter(emulated.values())).path.rpartition("/")[0]
+        yield passed(
+            _LAYER, "emulator", f"PKG_CONFIG_PATH leads to {folder}", "C programs built so run on the emulator."
+        )
     if not doca_is_there(system):
         yield skipped(_LAYER, "headers", "no DOCA is installed")
         return
