@@ -370,7 +370,7 @@ def half_installed() -> Tree:
     return tree
 
 
-@case(2, "versions agree", "pkg-config modules")
+@case(2, "versions agree")
 def stale_pc() -> Tree:
     """After an upgrade one .pc file is that of the old release."""
     tree = healthy()
@@ -407,7 +407,7 @@ def caps_does_not_run() -> Tree:
     return tree
 
 
-@case(2, "versions agree", "release", "pkg-config modules", "symbols of libdoca_common", "library")
+@case(2, "versions agree", "release", "symbols of libdoca_common", "library")
 def too_old() -> Tree:
     """2.2 has jobs and work queues, no tasks and no progress engine."""
     tree = healthy("2.2.0080")

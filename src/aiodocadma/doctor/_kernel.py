@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from aiodocadma._root import Problem, Reading, Root
+from aiodocadma._root import Reading, Root
 
 __all__ = ["kernel_log"]
 
@@ -26,13 +26,12 @@ def kernel_log(root: Root, max_lines: int = _MAX_LINES) -> Reading:
 
     Source: the kernel's ``Documentation/ABI/testing/dev-kmsg``.
     """
-    problem: Problem = "absent"
-    for read in (_records, *(lambda root, name=name: root.read(name) for name in _FILES)):
-        text, why = read(root)
+    readings = [_records(root), *(root.read(name) for name in _FILES)]
+    for text, _ in readings:
         if text is not None:
             return Reading("\n".join(text.splitlines()[-max_lines:]), None)
-        problem = "unreadable" if "unreadable" in (problem, why) else "absent"
-    return Reading(None, problem)
+    unreadable = any(reading.problem == "unreadable" for reading in readings)
+    return Reading(None, "unreadable" if unreadable else "absent")
 
 
 def _records(root: Root) -> Reading:

@@ -27,18 +27,18 @@ def caps_anchors(system: System) -> list[Anchor]:
     path = system.find_tool("doca_caps")
     if path is None:
         return [Anchor("doca_caps", "doca_caps --version", None, "absent")]
-    text, problem = (output := system.tool(path, "--version")).text, output.problem
+    output = system.tool(path, "--version")
     where = f"{path} --version"
-    if text is None or problem is not None:
+    if output.text is None or output.problem is not None:
         return [Anchor("doca_caps", where, None, "unreadable")]
-    compiled = re.search(r"Compilation\W+([\d.]+)", text)
-    runtime = re.search(r"\(Runtime\)\W+([\d.]+)", text)
+    compiled = re.search(r"Compilation\W+([\d.]+)", output.text)
+    runtime = re.search(r"\(Runtime\)\W+([\d.]+)", output.text)
     if compiled and runtime:
         return [
             Anchor.of("doca_caps, its library", where, runtime[1], None),
             Anchor.of("doca_caps, as compiled", where, compiled[1], None),
         ]
-    return [Anchor.of("doca_caps", where, text.strip(), None)]
+    return [Anchor.of("doca_caps", where, output.text.strip(), None)]
 
 
 def caps_devices(system: System) -> tuple[tuple[ListedDevice, ...], str | None]:

@@ -56,7 +56,7 @@ def checks(system: System, verdict: VersionVerdict) -> Iterator[Check]:
             f"DOCA {oldest} has another API, without progress engines",
             f"Ask the administrator of this machine for DOCA {_OLDEST[0]}.{_OLDEST[1]} or later.",
         )
-    yield from _disagreeing_packages(system)
+    yield from _modules(system)
 
 
 def _fullest(told: list[Version]) -> str:
@@ -78,14 +78,12 @@ def _anchor(anchor: Anchor) -> Check:
     return passed(_LAYER, anchor.name, f"{anchor.said}, in {anchor.where}")
 
 
-def _disagreeing_packages(system: System) -> Iterator[Check]:
-    """Modules of pkg-config beside those two that every verdict has: DOCA's are of one release."""
-    found = packages(system.root, system.environ)
+def _modules(system: System) -> Iterator[Check]:
+    """All modules of pkg-config, also those that have no part in the verdict: aiodocadma does not use them."""
     versions: dict[str, list[str]] = {}
-    for package in found.values():
+    for package in packages(system.root, system.environ).values():
         versions.setdefault(package.fields.get("Version", "?"), []).append(package.name)
-    if len(versions) > 1:
+    if versions:
         listed = "; ".join(f"{version}: {', '.join(sorted(names))}" for version, names in sorted(versions.items()))
-        yield failed(_LAYER, "pkg-config modules", f"of several releases: {listed}", _STALE)
-    elif found:
-        yield passed(_LAYER, "pkg-config modules", f"{len(found)} of {next(iter(versions))}")
+        note = "They are of several releases; of one installation they should be of one." if len(versions) > 1 else None
+        yield passed(_LAYER, "pkg-config modules", listed, note)
