@@ -2048,6 +2048,20 @@ buffer_is_closed(const struct buffer *self)
 	return map == NULL || map->closed;
 }
 
+/* Whose addresses these are; not of a closed one. */
+static inline uint64_t
+buffer_space(const struct buffer *self)
+{
+	return self->base->map->space;
+}
+
+/* Why a map without the permission to write cannot be a destination. */
+static inline const char *
+unwritable(const struct adma_mmap *map)
+{
+	return map->imported ? "remote_access" : "access";
+}
+
 static inline bool
 buffer_is_writable(const struct buffer *self)
 {
@@ -2171,11 +2185,10 @@ buffer_subscript(PyObject *object, PyObject *key)
 	return (PyObject *)part;
 }
 
+/* Export the buffer, whoever's memory it is. */
 static int
-buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
+buffer_fill(struct buffer *self, Py_buffer *view, int flags)
 {
-	struct buffer *self = (struct buffer *)object;
-
 	if (buffer_is_closed(self) || is_forked(self->channel)) {
 		view->obj = NULL;
 		PyErr_SetString(PyExc_BufferError,
@@ -2184,12 +2197,26 @@ buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
 					: "the memory map belongs to the parent of this process");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(view, object, self->addr, (Py_ssize_t)self->length,
+	if (PyBuffer_FillInfo(view, (PyObject *)self, self->addr, (Py_ssize_t)self->length,
 			      !buffer_is_writable(self), flags) < 0) {
 		return -1;
 	}
 	self->base->map->views++;
 	return 0;
+}
+
+static int
+buffer_getbuffer(PyObject *object, Py_buffer *view, int flags)
+{
+	struct buffer *self = (struct buffer *)object;
+
+	if (!buffer_is_closed(self) && self->base->map->imported) {
+		view->obj = NULL;
+		PyErr_SetString(PyExc_BufferError,
+				"the memory is a peer's: only the engine can reach it");
+		return -1;
+	}
+	return buffer_fill(self, view, flags);
 }
 
 static void
@@ -2243,6 +2270,31 @@ buffer_get_closed(PyObject *self, void *unused)
 {
 	(void)unused;
 	return PyBool_FromLong(buffer_is_closed((struct buffer *)self));
+}
+
+static PyObject *
+buffer_get_imported(PyObject *object, void *unused)
+{
+	struct adma_mmap *map = buffer_map((struct buffer *)object);
+
+	(void)unused;
+	return PyBool_FromLong(map != NULL && map->imported);
+}
+
+static PyObject *
+buffer_get_addr(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyLong_FromVoidPtr(((struct buffer *)object)->addr);
+}
+
+static PyObject *
+buffer_get_space(PyObject *object, void *unused)
+{
+	struct adma_mmap *map = buffer_map((struct buffer *)object);
+
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(map != NULL ? map->space : 0);
 }
 
 static PyObject *
@@ -2385,6 +2437,10 @@ PyDoc_STRVAR(buffer_readonly_doc,
 	     "\n"
 	     "Source: doca_mmap_set_permissions.\n");
 
+PyDoc_STRVAR(buffer_imported_doc, "Whether the memory is a peer's: only the engine reaches it.\n"
+				  "\n"
+				  "Source: doca_mmap_create_from_export.\n");
+
 PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed: no copy can name it.\n"
 				"\n"
 				"Source: aiodocadma.\n");
@@ -2394,6 +2450,11 @@ static PyGetSetDef buffer_getset[] = {
 	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
 	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
 	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
+	{"imported", buffer_get_imported, NULL, buffer_imported_doc, NULL},
+	{"_addr", buffer_get_addr, NULL,
+	 PyDoc_STR("Where it begins, in the address space it is of."), NULL},
+	{"_space", buffer_get_space, NULL,
+	 PyDoc_STR("Whose addresses these are: 0 for this process; 0 once closed."), NULL},
 	{"_map_address", buffer_get_map_address, NULL,
 	 PyDoc_STR("Of the struct adma_mmap; 0 once closed."), NULL},
 	{"_users", buffer_get_users, NULL,
@@ -2477,11 +2538,12 @@ channel_check_sides(struct channel *self, struct buffer *src, struct buffer *dst
 		return -1;
 	}
 	if ((dst->base->map->access & DST_WRITABLE) == 0) {
-		refuse_side(self, "access", "dst");
+		refuse_side(self, unwritable(dst->base->map), "dst");
 		return -1;
 	}
 	if ((uintptr_t)src->addr < (uintptr_t)dst->addr + src->length &&
-	    (uintptr_t)dst->addr < (uintptr_t)src->addr + src->length) {
+	    (uintptr_t)dst->addr < (uintptr_t)src->addr + src->length &&
+	    buffer_space(src) == buffer_space(dst)) {
 		refuse(self, "overlap");
 		return -1;
 	}
@@ -3338,7 +3400,7 @@ plan_take(struct plan *self, PyObject *items, const char *side, bool writable)
 			return refuse_piece(channel, "foreign", side, i);
 		}
 		if (writable && (buffer->base->map->access & DST_WRITABLE) == 0) {
-			return refuse_piece(channel, "access", side, i);
+			return refuse_piece(channel, unwritable(buffer->base->map), side, i);
 		}
 		self->buffers[self->num_buffers++] = (struct buffer *)Py_NewRef((PyObject *)buffer);
 	}
@@ -3351,13 +3413,23 @@ ranges_overlap(const char *a, uint64_t a_length, const char *b, uint64_t b_lengt
 	return (uintptr_t)a < (uintptr_t)b + b_length && (uintptr_t)b < (uintptr_t)a + a_length;
 }
 
+/* Order by address space, then by address. */
+static int
+compare_places(const struct adma_mmap *a_map, const char *a, const struct adma_mmap *b_map,
+	       const char *b)
+{
+	if (a_map->space != b_map->space) {
+		return a_map->space < b_map->space ? -1 : 1;
+	}
+	return (uintptr_t)a<(uintptr_t)b ? -1 : (uintptr_t)a>(uintptr_t) b;
+}
+
 static int
 compare_destinations(const void *a, const void *b)
 {
-	uintptr_t x = (uintptr_t)((const struct adma_piece *)a)->dst;
-	uintptr_t y = (uintptr_t)((const struct adma_piece *)b)->dst;
+	const struct adma_piece *x = a, *y = b;
 
-	return x < y ? -1 : x > y;
+	return compare_places(x->dst_map, x->dst, y->dst_map, y->dst);
 }
 
 /* Does any source, or another destination, overlap a destination? -1 without memory. */
@@ -3374,7 +3446,8 @@ pieces_overlap(const struct adma_piece *pieces, uint64_t count)
 	memcpy(sorted, pieces, count * sizeof(*sorted));
 	qsort(sorted, count, sizeof(*sorted), compare_destinations);
 	for (uint64_t i = 1; i < count && !overlap; i++) {
-		overlap = ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst,
+		overlap = sorted[i - 1].dst_map->space == sorted[i].dst_map->space &&
+			  ranges_overlap(sorted[i - 1].dst, sorted[i - 1].length, sorted[i].dst,
 					 sorted[i].length);
 	}
 	for (uint64_t i = 0; i < count && !overlap; i++) {
@@ -3384,15 +3457,17 @@ pieces_overlap(const struct adma_piece *pieces, uint64_t count)
 		while (low < high) {
 			uint64_t middle = low + (high - low) / 2;
 
-			if ((uintptr_t)sorted[middle].dst <
-			    (uintptr_t)pieces[i].src + pieces[i].length) {
+			if (compare_places(sorted[middle].dst_map, sorted[middle].dst,
+					   pieces[i].src_map,
+					   pieces[i].src + pieces[i].length) < 0) {
 				low = middle + 1;
 			} else {
 				high = middle;
 			}
 		}
-		overlap = low > 0 && ranges_overlap(pieces[i].src, pieces[i].length,
-						    sorted[low - 1].dst, sorted[low - 1].length);
+		overlap = low > 0 && sorted[low - 1].dst_map->space == pieces[i].src_map->space &&
+			  ranges_overlap(pieces[i].src, pieces[i].length, sorted[low - 1].dst,
+					 sorted[low - 1].length);
 	}
 	PyMem_Free(sorted);
 	return overlap;
@@ -3543,7 +3618,8 @@ channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 						    (unsigned long long)dst->length, i));
 			goto failed;
 		}
-		if (ranges_overlap(src->addr, src->length, dst->addr, src->length)) {
+		if (ranges_overlap(src->addr, src->length, dst->addr, src->length) &&
+		    buffer_space(src) == buffer_space(dst)) {
 			refuse_piece(self, "overlap", "dst", i);
 			goto failed;
 		}
@@ -3630,7 +3706,8 @@ columns_check(struct plan *self)
 			return -1;
 		}
 		if (ranges_overlap(src->addr + from, (uint64_t)length, dst->addr + to,
-				   (uint64_t)length)) {
+				   (uint64_t)length) &&
+		    buffer_space(src) == buffer_space(dst)) {
 			return refuse_piece(channel, "overlap", "dst", (Py_ssize_t)i);
 		}
 		if (__builtin_add_overflow(self->nbytes, (uint64_t)length, &self->nbytes)) {
@@ -4295,17 +4372,20 @@ export_release(PyObject *capsule)
 	PyMem_Free(view);
 }
 
-PyDoc_STRVAR(export_doc,
-	     "_export(obj, /)\n"
-	     "--\n"
-	     "\n"
-	     "Hold an export of an object's C-contiguous buffer for as long as the result lives.\n"
-	     "\n"
-	     "The result is hidden from the garbage collector: found in a cycle, an exported "
-	     "memoryview is\n"
-	     "cleared before its export ends, and CPython then crashes.\n"
-	     "\n"
-	     "Source: PEP 3118.\n");
+PyDoc_STRVAR(
+	export_doc,
+	"_export(obj, /)\n"
+	"--\n"
+	"\n"
+	"Hold an export of an object's C-contiguous buffer for as long as the result lives; also "
+	"of a peer's memory,\n"
+	"which nobody can look at.\n"
+	"\n"
+	"The result is hidden from the garbage collector: found in a cycle, an exported "
+	"memoryview is\n"
+	"cleared before its export ends, and CPython then crashes.\n"
+	"\n"
+	"Source: PEP 3118.\n");
 
 static PyObject *
 export(PyObject *self, PyObject *obj)
@@ -4317,7 +4397,9 @@ export(PyObject *self, PyObject *obj)
 	if (view == NULL) {
 		return PyErr_NoMemory();
 	}
-	if (PyObject_GetBuffer(obj, view, PyBUF_FULL_RO) < 0) {
+	if ((PyObject_TypeCheck(obj, buffer_type)
+		     ? buffer_fill((struct buffer *)obj, view, PyBUF_FULL_RO)
+		     : PyObject_GetBuffer(obj, view, PyBUF_FULL_RO)) < 0) {
 		PyMem_Free(view);
 		return NULL;
 	}

@@ -91,6 +91,62 @@ free_map:
 }
 
 doca_error_t
+adma_mmap_export(struct adma_mmap *map, const void **descriptor, size_t *length,
+		 struct adma_failure *failure)
+{
+	struct adma_device *device = map->device;
+	doca_error_t result;
+
+	result = device->library->doca_mmap_export_pci(map->mmap, device->dev, descriptor, length);
+	if (result != DOCA_SUCCESS) {
+		FAIL(failure, result, "doca_mmap_export_pci");
+	}
+	return result;
+}
+
+doca_error_t
+adma_mmap_import(struct adma_device *device, const void *descriptor, size_t length, uint32_t access,
+		 uint64_t space, struct adma_mmap **out, struct adma_failure *failure)
+{
+	struct adma_library *lib = device->library;
+	struct adma_mmap *map = calloc(1, sizeof(*map));
+	const char *call = "doca_mmap_create_from_export";
+	void *addr;
+	size_t bytes;
+	doca_error_t result;
+
+	if (map == NULL) {
+		FAIL(failure, DOCA_ERROR_NO_MEMORY, "calloc");
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	result = lib->doca_mmap_create_from_export(NULL, descriptor, length, device->dev,
+						   &map->mmap);
+	if (result != DOCA_SUCCESS) {
+		goto free_map;
+	}
+	call = "doca_mmap_get_memrange";
+	result = lib->doca_mmap_get_memrange(map->mmap, &addr, &bytes);
+	if (result != DOCA_SUCCESS) {
+		goto destroy_mmap;
+	}
+	map->device = device;
+	map->addr = addr;
+	map->length = bytes;
+	map->access = access;
+	map->space = space;
+	map->imported = 1;
+	*out = map;
+	return DOCA_SUCCESS;
+
+destroy_mmap:
+	lib->doca_mmap_destroy(map->mmap);
+free_map:
+	FAIL(failure, result, call);
+	free(map);
+	return result;
+}
+
+doca_error_t
 adma_mmap_unregister(struct adma_mmap *map)
 {
 	doca_error_t result = DOCA_SUCCESS;

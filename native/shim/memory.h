@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory: one range, one doca_mmap, and, for memory the library owns, its pages.
+ * Registered memory: one range, one doca_mmap, and, for memory the library owns, its pages; or a range of a peer's.
  *
  *              adma_mmap_register            adma_mmap_unregister            adma_mmap_release
  *    (pages) --------------------> REGISTERED -------------------> UNREGISTERED ---------------> gone
+ *              adma_mmap_import
  *
  * A map that a running context has used is not unregistered before that context is gone (the rule book's reading, the
  * stricter one): the channel buries it and unregisters it when it recycles its context or closes.
@@ -24,8 +25,10 @@ struct adma_mmap {
 	struct doca_mmap *mmap; /* NULL once unregistered */
 	char *addr;
 	uint64_t length; /* bytes */
-	uint32_t access; /* DOCA_ACCESS_FLAG_* */
+	uint64_t space;	 /* whose addresses these are: 0 for this process */
+	uint32_t access; /* DOCA_ACCESS_FLAG_*; of a peer's memory what copies may do to it */
 	uint8_t owns_pages;
+	uint8_t imported; /* a peer's memory: only the engine reaches it */
 	/* written with the GIL held */
 	uint8_t closed; /* no new copy may name it */
 	uint8_t stuck;	/* DOCA did not take back a buf that points into it: never unregister */
@@ -54,6 +57,39 @@ struct adma_mmap {
 doca_error_t
 adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
 		   struct adma_mmap **map, struct adma_failure *failure);
+
+/**
+ * Let the PCI peer import a map that was registered with one of the PCI flags.
+ *
+ * @param[in] map registered
+ * @param[out] descriptor what the peer needs; the map's, until it is unregistered, which ends the export
+ * @param[out] length of it, bytes
+ * @param[out] failure the call that failed
+ * @retval DOCA_SUCCESS exported
+ * @retval other the code of failure->call
+ * Threads: any, one at a time per map; may block.
+ */
+doca_error_t
+adma_mmap_export(struct adma_mmap *map, const void **descriptor, size_t *length,
+		 struct adma_failure *failure);
+
+/**
+ * Make a map of memory that a peer has exported.
+ *
+ * @param[in] device an open device
+ * @param[in] descriptor as the peer made it; not needed afterwards
+ * @param[in] length of it, bytes
+ * @param[in] access what copies may do to the memory, as DOCA_ACCESS_FLAG_LOCAL_*; the peer decides by itself, too
+ * @param[in] space the same for all maps whose addresses are of one address space; 0 for this process
+ * @param[out] map the registration; the caller releases it with adma_mmap_release()
+ * @param[out] failure the call that failed
+ * @retval DOCA_SUCCESS imported; the address and the length are the peer's
+ * @retval other the code of failure->call; nothing is left
+ * Threads: any; may block.
+ */
+doca_error_t
+adma_mmap_import(struct adma_device *device, const void *descriptor, size_t length, uint32_t access,
+		 uint64_t space, struct adma_mmap **map, struct adma_failure *failure);
 
 /**
  * Undo the registration; the pages stay. Nothing may point into the map any more. Threads: any, one at a time per map.

@@ -74,6 +74,12 @@ struct adma_mmap;
 doca_error_t
 adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
 		   struct adma_mmap **map, struct adma_failure *failure);
+doca_error_t
+adma_mmap_export(struct adma_mmap *map, const void **descriptor, size_t *length,
+		 struct adma_failure *failure);
+doca_error_t
+adma_mmap_import(struct adma_device *device, const void *descriptor, size_t length, uint32_t access,
+		 uint64_t space, struct adma_mmap **map, struct adma_failure *failure);
 
 /* channel.h */
 struct adma_channel;
@@ -162,6 +168,8 @@ void
 adma_channel_free(struct adma_channel *channel);
 void
 adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
+void
+adma_channel_retire(struct adma_channel *channel, struct adma_mmap *map);
 void
 adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);
 void

@@ -162,10 +162,14 @@ adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
  * (what DOCA puts there is not documented).
  */
 static bool
-may_replay(const struct adma_channel *ch, const struct adma_copy *copy, doca_error_t culprit)
+may_replay(const struct adma_channel *ch, const struct segment *segment)
 {
+	const struct adma_copy *copy = segment->copy;
+
+	/* Whether a flushed task has written is not known, and what a peer has seen cannot be taken back. */
 	return ch->config.replay && !copy->cancelled && !copy->abandoned &&
-	       copy->code == DOCA_SUCCESS && !copy->flushed && culprit != DOCA_ERROR_DRIVER;
+	       copy->code == DOCA_SUCCESS && !copy->flushed && !segment->dst_map->imported &&
+	       ch->culprit != DOCA_ERROR_DRIVER;
 }
 
 void
@@ -193,7 +197,7 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 		fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, false);
 	} else {
 		ch->counters.segments_flushed++;
-		if (may_replay(ch, copy, ch->culprit)) {
+		if (may_replay(ch, segment)) {
 			adma_replay_append(ch, segment);
 			return;
 		}

@@ -25,6 +25,9 @@
 	X(common, doca_mmap_add_dev) \
 	X(common, doca_mmap_set_memrange) \
 	X(common, doca_mmap_set_permissions) \
+	X(common, doca_mmap_get_memrange) \
+	X(common, doca_mmap_export_pci) \
+	X(common, doca_mmap_create_from_export) \
 	X(common, doca_mmap_cap_is_export_pci_supported) \
 	X(common, doca_mmap_cap_is_create_from_export_pci_supported) \
 	X(common, doca_buf_dec_refcount) \

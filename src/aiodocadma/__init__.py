@@ -12,6 +12,7 @@ Where no DOCA is installed, the device is a software emulator behind the same C 
 from aiodocadma import exceptions
 from aiodocadma._devices import Capabilities, DeviceInfo, devices
 from aiodocadma._dma import DMA, DMAState
+from aiodocadma._export import ExportDescriptor
 from aiodocadma._future import CopyFuture
 from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._open import open_dma
@@ -28,6 +29,7 @@ __all__ = [
     "CopyFuture",
     "DMAState",
     "DeviceInfo",
+    "ExportDescriptor",
     "MemoryMap",
     "Statistics",
     "__version__",

@@ -26,7 +26,7 @@ import logging
 import threading
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeVar, cast
 
 from aiodocadma import _native, _worker
 from aiodocadma._admission import Admission, wake
@@ -36,6 +36,7 @@ from aiodocadma._many import Offsets, offset_columns
 from aiodocadma._memory import Buffer, MemoryMap, view_of
 from aiodocadma._native import Channel, CopyFuture
 from aiodocadma._reader import Reader
+from aiodocadma._remote import export_map, import_map
 from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Statistics
 from aiodocadma._watchdog import Watchdog
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aiodocadma._devices import Capabilities, DeviceInfo
+    from aiodocadma._export import Access, ExportDescriptor
     from aiodocadma.exceptions import DocaError
 
 __all__ = ["DMA", "DMAState"]
@@ -66,6 +68,14 @@ QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a t
 MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
+
+
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=_Closeable)
 
 
 class DMAState(enum.Enum):
@@ -270,24 +280,75 @@ class DMA(Channel):
             raise ValueError("obj must hold at least one byte")
         return await self._register(plain.address, plain.nbytes, plain.access, plain.lock)
 
+    async def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool = False
+    ) -> MemoryMap:
+        """
+        Make a map of memory that the peer (the host of a DPU, another process on the emulator) has exported.
+
+        Copies read it as any other map, with ``allow_remote_write`` they may write it; there is no ``memoryview`` of
+        it. Flushed copies into it are never replayed. When the exporter ends or revokes, copies fail with a
+        ``DocaError``.
+
+        Args:
+            descriptor: What ``MemoryMap.export()`` gave on the other side, or its ``bytes()``.
+            smoke: Prove with a first copy of at most 4 KiB that the memory can be read, and with
+                ``allow_remote_write``, on a page that the exporter keeps for that, that it can be written.
+            allow_remote_write: Let copies write the memory; the exporter must have allowed it, too.
+
+        Returns:
+            The map; closing it does nothing to the exporter's memory.
+
+        Raises:
+            DescriptorError: If the descriptor is damaged, was made for RDMA, or is another card's.
+            AccessError: If ``allow_remote_write`` and the memory was exported for reading.
+            ClosedError: If the DMA is closed.
+            DocaError: If DOCA refuses, or the first copy fails: the exporter has ended or revoked, or the device cannot
+                import.
+            PeerError: If what the first copy wrote does not come back.
+
+        Cancellation: Waits for the engine to let go, undoes the import, then raises.
+        Source: ``doca_mmap_create_from_export``.
+        """
+        return await import_map(self, descriptor, smoke, allow_remote_write)
+
+    async def _export(self, memory: MemoryMap, access: Access) -> ExportDescriptor:
+        """See ``MemoryMap.export()``."""
+        return await export_map(self, memory, access)
+
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
         if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
             return MemoryMap._adopt(self, registered, keep)
-        outcome: asyncio.Future[MemoryMap] = self._loop.create_future()
+        return await self._in_worker(
+            functools.partial(self._engine.register, address, nbytes, access),
+            lambda registered: MemoryMap._adopt(self, registered, keep),
+        )
 
-        def then(registered: int | None, exception: BaseException | None) -> None:
-            if registered is None:
-                outcome.set_exception(cast(BaseException, exception))
+    async def _in_worker(
+        self, function: Callable[[], T], adopt: Callable[[T], R], locks: list[object] | None = None
+    ) -> R:
+        """
+        Run a registration; ``adopt`` makes its owner in the loop, who is closed again if the caller is cancelled.
+
+        ``locks`` is emptied when it has ended: until then they keep maps from being closed.
+        """
+        outcome: asyncio.Future[R] = self._loop.create_future()
+
+        def then(result: T | None, exception: BaseException | None) -> None:
+            if exception is not None:
+                outcome.set_exception(exception)
             else:
-                outcome.set_result(MemoryMap._adopt(self, registered, keep))
+                outcome.set_result(adopt(cast(T, result)))
+            if locks is not None:
+                locks.clear()
 
-        self._start_worker(functools.partial(self._engine.register, address, nbytes, access), then)
+        self._start_worker(function, then)
         stop = await _worker.wait_out(outcome)
-        memory_map = outcome.result()
+        owner = outcome.result()
         if stop is not None:
-            memory_map.close()
+            owner.close()
             raise stop
-        return memory_map
+        return owner
 
     def _start_worker(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
         """Run a registration; closing waits for it."""

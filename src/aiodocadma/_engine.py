@@ -37,6 +37,14 @@ DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca
 # What doca_mmap_start() may answer when too much memory is locked: NOT_PERMITTED, NO_MEMORY.
 MEMLOCK_CODES: Final = frozenset({2, 7})
 
+# What doca_mmap_create_from_export() means by a code, and what to do.
+IMPORT_CAUSES: Final = {
+    2: ("the memory is exported no longer, or not to this user", "Ask the exporter for a fresh descriptor."),
+    4: ("this device cannot import a peer's memory", "aiodocadma devices --caps shows which device can."),
+    6: ("this library did not make the descriptor, or it was changed", "Have both sides use one version of DOCA."),
+    21: ("the exporter does not answer", "Start the exporter first, and let it run; then ask for a fresh descriptor."),
+}
+
 OnFlush = Literal["replay", "fail"]
 
 
@@ -143,6 +151,69 @@ class Engine:
             return self._register(address, nbytes, access, what)
         finally:
             self._lock.release()
+
+    def export(self, address: int | None, nbytes: int, writable: bool) -> tuple[int, bytes]:
+        """
+        Register memory for the PCI peer, apart from any registration it has for copies here.
+
+        Args:
+            address: Where it is, or None for fresh pages.
+            nbytes: At least 1.
+            writable: Whether the peer may write it, too.
+
+        Returns:
+            The address of the ``adma_mmap``, whose end is the end of the export, and DOCA's descriptor.
+
+        Raises:
+            ClosedError: If the engine was closed meanwhile.
+            DocaError: If DOCA refuses; nothing stays registered.
+
+        Source: ``doca_mmap_set_permissions``, ``doca_mmap_export_pci``.
+        """
+        access = (
+            _native.ACCESS_LOCAL_READ_WRITE | _native.ACCESS_PCI_READ_WRITE
+            if writable
+            else _native.ACCESS_LOCAL_READ_ONLY | _native.ACCESS_PCI_READ_ONLY
+        )
+        with self._lock:
+            registered = self._register(address, nbytes, access, "memory for the peer")
+            try:
+                return registered, _native.export_descriptor(registered)
+            except _native.Failure as failure:
+                self.channel.retire(registered)
+                raise self.error(failure, cause=f"exporting {nbytes} bytes to the PCI peer") from None
+
+    def import_memory(self, blob: bytes, access: int, space: int) -> int:
+        """
+        Make a map of memory that a peer has exported.
+
+        Args:
+            blob: DOCA's descriptor.
+            access: What copies may do to it: ``ACCESS_LOCAL_...``.
+            space: The same for all maps whose addresses are of one address space; 0 for this process.
+
+        Returns:
+            The address of the ``adma_mmap``.
+
+        Raises:
+            ClosedError: If the engine was closed meanwhile.
+            DocaError: If DOCA refuses.
+
+        Source: ``doca_mmap_create_from_export``.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the DMA was closed")
+            try:
+                registered = self._device.import_memory(blob, access, space)
+            except _native.Failure as failure:
+                error = self.error(failure)
+                if failure.code in IMPORT_CAUSES:
+                    error.cause, error.next_step = IMPORT_CAUSES[failure.code]
+                    error.hint = error.next_step
+                raise error from None
+            self.channel.adopt(registered)
+            return registered
 
     def _register(self, address: int | None, nbytes: int, access: int, what: str) -> int:
         if self._closed:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aiodocadma._dma import DMA
+    from aiodocadma._export import Access, ExportDescriptor
+    from aiodocadma._remote import Export
 
 __all__ = ["Buffer", "MemoryMap", "PlainBuffer", "view_of"]
 
@@ -31,29 +33,82 @@ class MemoryMap(Buffer):
     Source: ``doca_mmap_create``, ``doca_mmap_set_memrange``, ``doca_mmap_start``.
     """
 
-    __slots__ = ("_dma",)
+    __slots__ = ("_dma", "_exports", "_num_exports")
 
     _dma: DMA
+    _exports: list[Export]
+    _num_exports: int
 
     @classmethod
     def _adopt(cls, dma: DMA, map_address: int, keep: object) -> MemoryMap:
         self = cls.__new__(cls)
         self._attach(map_address, dma, keep)
         self._dma = dma
+        self._exports = []
+        self._num_exports = 0
         return self
 
-    def close(self) -> None:
+    async def export(self, *, access: Access = "read") -> ExportDescriptor:
+        """
+        Let the peer of this device (the DPU of a host, another process on the emulator) import the memory.
+
+        Until the export is revoked or the map is closed, whoever has the descriptor can read the memory, and with
+        ``access="write"`` write it. The pages are registered a second time for it. ``aiodocadma.peer`` carries
+        descriptors to the other side.
+
+        Args:
+            access: ``read``, or ``write`` for both; the importer has to ask for writing, too.
+
+        Returns:
+            The descriptor: a secret.
+
+        Raises:
+            AccessError: If the map is read-only and ``access`` is not, or it is imported itself.
+            ClosedError: If the DMA or the map is closed.
+            DocaError: If DOCA refuses, as on a device that cannot export.
+
+        Cancellation: Waits for the registration under way, undoes it, then raises.
+        Source: ``doca_mmap_export_pci``.
+        """
+        return await self._dma._export(self, access)
+
+    def revoke(self, descriptor: ExportDescriptor | None = None) -> None:
+        """
+        End the peer's access at once: copies that it has under way fail, and what it has imported is of no more use.
+
+        Args:
+            descriptor: Of the export to end; None for all of this map.
+
+        Source: ``doca_mmap_destroy``.
+        """
+        for export in self._exports.copy():
+            if descriptor is None or export.descriptor == descriptor:
+                self._exports.remove(export)
+                export.close()
+
+    def close(self, *, force: bool = False) -> None:
         """
         Give the memory back; idempotent.
 
         The registration itself may outlive the call: a map that a context has used is unregistered when the context is
         recycled or closed. The caller's own memory is unlocked at once.
 
+        Args:
+            force: Close it although it is exported, and revoke that.
+
         Raises:
-            BufferInUseError: If copies that use it have not ended, or ``memoryview`` objects onto it exist.
+            BufferInUseError: If copies that use it have not ended, ``memoryview`` objects onto it exist, or it is
+                exported and not to be forced.
 
         Source: ``doca_mmap_destroy``.
         """
+        if self._exports and not force:
+            raise BufferInUseError(
+                f"the map is exported: the peer may use it ({len(self._exports)} exports)",
+                hint="revoke() ends that, and so does close(force=True).",
+            )
+        if not self._users and not self._views:
+            self.revoke()
         # Closing the DMA has closed its maps, but the caller's memory is unlocked here.
         if not self._close() and not self.closed:
             raise BufferInUseError(
@@ -61,12 +116,15 @@ class MemoryMap(Buffer):
                 hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
             )
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, force: bool = False) -> None:
         """
         Wait until no copy uses the memory, then give it back; idempotent.
 
+        Args:
+            force: Close it although it is exported, and revoke that, as leaving ``async with`` does.
+
         Raises:
-            BufferInUseError: If ``memoryview`` objects onto it exist.
+            BufferInUseError: If ``memoryview`` objects onto it exist, or it is exported and not to be forced.
 
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
@@ -79,7 +137,7 @@ class MemoryMap(Buffer):
                 await self._dma._registered()
             else:
                 break
-        self.close()
+        self.close(force=force)
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,11 +145,12 @@ class MemoryMap(Buffer):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self.aclose(force=True)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "read-only" if self.readonly else "read-write"
-        return f"<MemoryMap {self.nbytes} bytes, {state}>"
+        peer = ", imported" if self.imported else f", exported {len(self._exports)} times" if self._exports else ""
+        return f"<MemoryMap {self.nbytes} bytes, {state}{peer}>"
 
 
 class PlainBuffer(NamedTuple):
@@ -146,6 +205,6 @@ def _lie_alike(view: memoryview, other: Any) -> bool:
         return False
     try:
         second = memoryview(other)
-    except TypeError:
+    except (TypeError, BufferError):  # no memory, or a peer's
         return False
     return second.f_contiguous and second.shape == view.shape and second.itemsize == view.itemsize

@@ -23,6 +23,8 @@ from aiodocadma._fast import Buffer, Channel, CopyFuture, _address, _export  # (
 __all__ = [
     "ACCESS_LOCAL_READ_ONLY",
     "ACCESS_LOCAL_READ_WRITE",
+    "ACCESS_PCI_READ_ONLY",
+    "ACCESS_PCI_READ_WRITE",
     "Buffer",
     "Caps",
     "Channel",
@@ -40,6 +42,8 @@ __all__ = [
 
 ACCESS_LOCAL_READ_ONLY: Final = 0
 ACCESS_LOCAL_READ_WRITE: Final = 1
+ACCESS_PCI_READ_ONLY: Final = 16
+ACCESS_PCI_READ_WRITE: Final = 32
 
 _PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
 _COPY_CALLS: Final[dict[Phase, str]] = {
@@ -251,6 +255,18 @@ class NativeDevice:
             raise _failure(failure)
         return int(ffi.cast("uintptr_t", out[0]))
 
+    def import_memory(self, descriptor: bytes, access: int, space: int) -> int:
+        """
+        Make a map of what a peer has exported; the address of the ``adma_mmap``. Raises Failure. May block.
+
+        ``space`` is the same for all maps whose addresses are of one address space, and 0 for this process.
+        """
+        out = ffi.new("struct adma_mmap **")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_mmap_import(self._device, descriptor, len(descriptor), access, space, out, failure) != 0:
+            raise _failure(failure)
+        return int(ffi.cast("uintptr_t", out[0]))
+
     def open_channel(
         self,
         *,
@@ -332,6 +348,10 @@ class NativeChannel:
         """Take note of a map, so that closing unregisters it."""
         lib.adma_channel_adopt(self._channel, ffi.cast("struct adma_mmap *", map_address))
 
+    def retire(self, map_address: int) -> None:
+        """Give back a map that was adopted and that no object has; also from a worker."""
+        lib.adma_channel_retire(self._channel, ffi.cast("struct adma_mmap *", map_address))
+
     def status(self) -> ChannelStatus:
         """A snapshot."""
         if self._channel is None:
@@ -374,8 +394,22 @@ class NativeChannel:
         return _caps(caps)
 
 
+def export_descriptor(map_address: int) -> bytes:
+    """Export a map that was registered with a PCI flag, and tell what the peer needs. Raises Failure. May block."""
+    descriptor = ffi.new("void const **")
+    length = ffi.new("size_t *")
+    failure = ffi.new("struct adma_failure *")
+    if lib.adma_mmap_export(ffi.cast("struct adma_mmap *", map_address), descriptor, length, failure) != 0:
+        raise _failure(failure)
+    return bytes(ffi.buffer(descriptor[0], length[0]))
+
+
 def export(obj: Any) -> object:
-    """Hold an export of an object's C-contiguous buffer for as long as the result lives."""
+    """
+    Hold an export of an object's C-contiguous buffer for as long as the result lives.
+
+    Also that of a Buffer of a peer's memory, which no memoryview can be had of.
+    """
     return _export(obj)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from aiodocadma import _native
 from aiodocadma._memory import Buffer, PlainBuffer, view_of
 from aiodocadma.exceptions import (
     AccessError,
@@ -19,11 +20,12 @@ __all__ = ["Item", "check_items", "items_of", "refusal"]
 
 
 class Item(NamedTuple):
-    """A part of one side: a Buffer, or plain memory to be registered; locked either way."""
+    """A part of one side: a Buffer, or plain memory to be registered; locked either way; addresses of one space."""
 
     argument: str
     buffer: Buffer | None
     plain: PlainBuffer
+    space: int = 0
 
 
 def items_of(side: Any, argument: str, other: Any = None) -> list[Item]:
@@ -54,6 +56,9 @@ def _item(part: Any, argument: str, other: Any = None) -> Item:
     buffer = part if isinstance(part, Buffer) else None
     if buffer is not None and buffer.closed:
         raise refusal("map_closed", argument)
+    if buffer is not None and buffer.imported:
+        plain = PlainBuffer(_native.export(buffer), buffer._addr, buffer.nbytes, buffer.readonly)
+        return Item(argument, buffer, plain, buffer._space)
     return Item(argument, buffer, view_of(part, argument, other))
 
 
@@ -83,24 +88,28 @@ def check_items(sources: list[Item], destinations: list[Item]) -> int:
     left = nbytes
     for item in destinations:
         if item.plain.readonly:
-            raise refusal("access", item.argument)
-        written.append(item.plain._replace(nbytes=min(left, item.plain.nbytes)))
-        left -= written[-1].nbytes
-    if _overlapping([item.plain for item in sources], written):
+            imported = item.buffer is not None and item.buffer.imported
+            raise refusal("remote_access" if imported else "access", item.argument)
+        written.append(item._replace(plain=item.plain._replace(nbytes=min(left, item.plain.nbytes))))
+        left -= written[-1].plain.nbytes
+    if _overlapping(sources, written):
         raise refusal("overlap")
     return nbytes
 
 
-def _overlapping(sources: list[PlainBuffer], destinations: list[PlainBuffer]) -> bool:
+def _overlapping(sources: list[Item], destinations: list[Item]) -> bool:
     """Whether a destination shares bytes with a source or with another destination."""
     ranges = sorted(
-        (plain.address, plain.address + plain.nbytes, written)
+        (space, plain.address, plain.address + plain.nbytes, written)
         for written, side in ((False, sources), (True, destinations))
-        for plain in side
+        for _, _, plain, space in side
         if plain.nbytes
     )
-    end_of_any = end_of_written = 0  # of the ranges passed
-    for start, end, written in ranges:
+    end_of_any = end_of_written = 0  # of the ranges passed in this address space
+    last = 0
+    for space, start, end, written in ranges:
+        if space != last:
+            end_of_any, end_of_written, last = 0, 0, space
         if start < end_of_written or (written and start < end_of_any):
             return True
         end_of_any = max(end_of_any, end)
@@ -114,9 +123,10 @@ def refusal(reason: str, *details: Any) -> AiodocadmaError:
     Make the exception for sides that cannot be copied.
 
     Args:
-        reason: ``map_closed``, ``foreign``, ``access`` (each with the argument, or the argument and an index),
-            ``bounds`` (lengths of source and destination, and the pair's index if there are pairs), ``pair`` (argument,
-            index, offset, length, bytes there are), ``overlap`` (nothing, or the argument and the pair's index).
+        reason: ``map_closed``, ``foreign``, ``access``, ``remote_access`` (each with the argument, or the argument and
+            an index), ``bounds`` (lengths of source and destination, and the pair's index if there are pairs), ``pair``
+            (argument, index, offset, length, bytes there are), ``overlap`` (nothing, or the argument and the pair's
+            index).
         details: What belongs to the reason.
 
     Returns:
@@ -134,6 +144,11 @@ def refusal(reason: str, *details: Any) -> AiodocadmaError:
         case "access", _:
             return AccessError(
                 f"{_named(*details)} is read-only", hint="The destination of a copy must be writable memory."
+            )
+        case "remote_access", _:
+            return AccessError(
+                f"{_named(*details)} is a peer's memory, imported for reading",
+                hint="To write it, the exporter says export(access='write') and the importer allow_remote_write=True.",
             )
         case "bounds", (src, dst):
             return BoundsError(f"dst has {dst} bytes, but src has {src}")

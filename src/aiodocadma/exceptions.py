@@ -20,6 +20,7 @@ __all__ = [
     "BufferInUseError",
     "ClosedError",
     "CopyManyError",
+    "DescriptorError",
     "DocaAgainError",
     "DocaAlreadyExistError",
     "DocaAuthenticationError",
@@ -59,6 +60,7 @@ __all__ = [
     "InternalError",
     "LibraryError",
     "OverlapError",
+    "PeerError",
     "Phase",
     "QueueFullError",
     "UsageError",
@@ -135,6 +137,14 @@ class AccessError(UsageError, PermissionError):
     The memory does not allow what its role needs, for example a read-only destination.
 
     Source: ``doca_mmap_set_permissions``.
+    """
+
+
+class DescriptorError(UsageError, ValueError):
+    """
+    An export descriptor is damaged, cut short, or of memory that this device can never reach.
+
+    Source: aiodocadma.
     """
 
 
@@ -597,6 +607,14 @@ class DrainTimeoutError(AiodocadmaError, TimeoutError):
 class EngineLostError(AiodocadmaError):
     """
     The context could not be restarted after a fault; close the DMA and open a new one.
+
+    Source: aiodocadma.
+    """
+
+
+class PeerError(AiodocadmaError):
+    """
+    The other side of a rendezvous refused, went away, or sent what nobody should send.
 
     Source: aiodocadma.
     """

@@ -26,6 +26,7 @@ import aiodocadma
 from aiodocadma import DMAState, _engine, emulator
 from aiodocadma.exceptions import (
     AccessError,
+    AiodocadmaError,
     BoundsError,
     BufferInUseError,
     ClosedError,
@@ -253,6 +254,64 @@ async def test_b58_permissions_do_not_allow_the_copy(engine: str) -> None:
         assert dma.state is DMAState.RUNNING
         assert await dma.copy(b"abc", bytearray(3)) == 3
         readonly.close()
+
+
+TWO_DEVICES = "device mlx5_0 pci=0000:03:00.0\ndevice mlx5_1 pci=0000:04:00.0"  # none imports its own export
+
+
+async def test_b57_unmapping_memory_that_was_exported(engine: str) -> None:
+    """An exported region: closing it is an explicit error, unless forced; then the importer gets a typed error."""
+    emulator.configure(TWO_DEVICES)
+    async with opened("mlx5_0") as dma, opened("mlx5_1") as importer:
+        memory = await dma.alloc(4096)
+        remote = await importer.import_memory(await memory.export())
+        assert await importer.copy(remote, bytearray(4096)) == 4096
+        with pytest.raises(BufferInUseError, match="exported"):
+            memory.close()
+        assert await importer.copy(remote, bytearray(4096)) == 4096
+        memory.close(force=True)
+        with pytest.raises(DocaIoFailedError):
+            await importer.copy(remote, bytearray(4096))
+        remote.close()
+
+
+async def test_b58_permissions_of_remote_memory(engine: str) -> None:
+    """Exported for reading and used as a destination: refused before the device is asked, naming what it takes."""
+    emulator.configure(TWO_DEVICES)
+    async with opened("mlx5_0") as dma, opened("mlx5_1") as importer:
+        memory = await dma.register(b"x" * 4096)
+        remote = await importer.import_memory(await memory.export())
+        submits = emulator.counters().submits
+        with pytest.raises(PermissionError) as caught:
+            importer.copy(bytes(4096), remote)
+        assert type(caught.value) is AccessError
+        assert "export(access='write')" in str(caught.value)
+        assert emulator.counters().submits == submits
+        assert importer.state is DMAState.RUNNING
+        remote.close()
+        memory.close(force=True)
+
+
+@pytest.mark.parametrize("case", ["truncated", "empty", "noise", "stopped", "another device's", "whole"])
+async def test_b59_bad_export_descriptors(case: str) -> None:
+    """Truncated, empty, noise, of a stopped map, of no use here: errors that do not show it; a whole one works."""
+    emulator.configure(TWO_DEVICES)
+    async with opened("mlx5_0") as dma, opened("mlx5_1") as importer:
+        memory = await dma.alloc(4096)
+        descriptor = bytes(await memory.export())
+        if case == "stopped":
+            memory.close(force=True)
+        blob = {"truncated": descriptor[:-1], "empty": b"", "noise": os.urandom(65_536)}.get(case, descriptor)
+        if case == "whole":
+            async with await importer.import_memory(blob) as remote:
+                assert await importer.copy(remote, bytearray(4096)) == 4096
+        else:
+            with pytest.raises(AiodocadmaError) as caught:
+                await (dma if case == "another device's" else importer).import_memory(blob)
+            for text in (str(caught.value), repr(caught.value)):
+                assert case == "empty" or blob.hex()[:16] not in text
+                assert case == "empty" or repr(blob)[2:10] not in text
+        memory.close(force=True)
 
 
 @pytest.mark.parametrize("num_tasks", [1, 8])

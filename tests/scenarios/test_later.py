@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import random
 import statistics
 import time
@@ -17,8 +16,7 @@ from typing import Any
 import pytest
 
 import aiodocadma
-from aiodocadma import DMA, _library, emulator
-from aiodocadma.exceptions import AiodocadmaError
+from aiodocadma import _library, emulator
 from tests.scenarios.conftest import opened, release, turns, until
 
 
@@ -47,7 +45,6 @@ needs_slot_lag = needs("the emulator's slot_lag", emulator_has("slot_lag"))
 needs_cache = needs(
     "a registration cache: open_dma(cache_maps=, cache_bytes=)", option(aiodocadma.open_dma, "cache_maps")
 )
-needs_export = needs("MemoryMap.export() and DMA.import_memory()", hasattr(DMA, "import_memory"))
 
 worker = pytest.mark.matrix(engines=("worker",))
 
@@ -135,50 +132,6 @@ async def test_b44_slots_that_become_free_late(engine: str, slot_lag: int) -> No
         await dma.drain()
         assert time.perf_counter() - start < 5
         assert emulator.counters().max_in_flight <= 2
-
-
-@needs_export
-async def test_b57_unmapping_memory_that_was_exported() -> None:
-    """An exported region: closing it is an explicit error, unless forced; then the importer gets a typed error."""
-    async with opened() as dma:
-        memory: Any = await dma.alloc(4096)
-        descriptor = await memory.export()
-        async with opened() as importer:
-            remote: Any = await importer.import_memory(descriptor)  # type: ignore[attr-defined]
-            with pytest.raises(AiodocadmaError):
-                memory.close()
-            memory.close(force=True)
-            with pytest.raises(AiodocadmaError):
-                await importer.copy(remote, bytearray(4096))
-            remote.close()
-
-
-@needs_export
-async def test_b58_remote_permissions() -> None:
-    """Exported for reading only and used as a remote destination: refused before the device is asked."""
-    async with opened() as dma, opened() as importer:
-        memory: Any = await dma.register(b"x" * 4096)
-        remote: Any = await importer.import_memory(await memory.export())  # type: ignore[attr-defined]
-        with pytest.raises(PermissionError):
-            await importer.copy(bytes(4096), remote)
-        remote.close()
-
-
-@needs_export
-@pytest.mark.parametrize("case", ["truncated", "empty", "noise", "stopped"])
-async def test_b59_bad_export_descriptors(case: str) -> None:
-    """Truncated, empty, noise, or of a stopped map: typed errors, and the descriptor's text is never shown."""
-    async with opened() as dma, opened() as importer:
-        memory: Any = await dma.alloc(4096)
-        descriptor = bytes(await memory.export())
-        if case == "stopped":
-            memory.close(force=True)
-        blob = {"truncated": descriptor[:-1], "empty": b"", "noise": os.urandom(65_536)}.get(case, descriptor)
-        with pytest.raises(AiodocadmaError) as caught:
-            await importer.import_memory(blob)  # type: ignore[attr-defined]
-        assert blob.hex()[:16] not in str(caught.value)
-        assert case == "empty" or repr(blob)[2:10] not in repr(caught.value)
-        memory.close()
 
 
 @pytest.mark.xfail(
