@@ -1,8 +1,6 @@
 """
 ``aiodocadma copy``: a ring of blocks, each read, copied by the engine and written, all three at once.
 
-    free --(reader thread)--> filled --(DMA)--> (writer thread) --> free
-
 A block is a pair of maps: the reader fills the first, the engine copies it to the second, the writer empties that.
 Files are never mapped: kernels refuse to pin such pages.
 """
@@ -16,9 +14,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from os import fstat
 from stat import S_ISREG
 from typing import Any
@@ -27,31 +23,8 @@ import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.cli._files import File, Stop, Worker, open_source, open_target
 from aiodocadma.cli._progress import Progress, format_bytes, open_progress
+from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError
-
-
-@dataclass(slots=True)
-class Block:
-    """A pair of maps and what is on its way through them."""
-
-    source: aiodocadma.MemoryMap
-    destination: aiodocadma.MemoryMap
-    source_view: memoryview
-    destination_view: memoryview
-    length: int = 0
-    copied: Awaitable[int] | None = None
-
-
-async def _make_block(dma: aiodocadma.DMA, size: int, stack: AsyncExitStack) -> Block:
-    maps = []
-    for _ in range(2):
-        map_ = await dma.alloc(size)
-        stack.push_async_callback(map_.aclose)
-        view = memoryview(map_)
-        stack.callback(view.release)
-        maps.append((map_, view))
-    (source, source_view), (destination, destination_view) = maps
-    return Block(source, destination, source_view, destination_view)
 
 
 async def _transfer(
@@ -64,63 +37,33 @@ async def _transfer(
     digest: Any,
 ) -> int:
     """Move everything from source to target; digest, unless None, sees what was read. Returns the bytes moved."""
-    async with AsyncExitStack() as stack:
-        free: asyncio.Queue[Block] = asyncio.Queue()
-        filled: asyncio.Queue[Block | None] = asyncio.Queue()
-        blocks = [await _make_block(dma, args.block_size, stack) for _ in range(args.blocks)]
-        for block in blocks:
-            free.put_nowait(block)
-        reader, writer = Worker(), Worker()
-        # Unwound first to last: end the waits, then the threads, then the copies; then nothing uses the maps.
-        stack.push_async_callback(_settle, blocks)
-        stack.push_async_callback(writer.aclose)
-        stack.push_async_callback(reader.aclose)
-        stack.callback(stop.set)
 
-        def read(block: Block) -> int:
-            length = source.read(block.source_view)
-            if digest is not None:
-                with block.source_view[:length] as view:
-                    digest.update(view)
-            return length
+    def read(block: Block) -> int:
+        length = source.read(block.views[0])
+        if digest is not None:
+            with block.views[0][:length] as view:
+                digest.update(view)
+        return length
 
-        async def fill() -> None:
-            while True:
-                block = await free.get()
-                block.length = await reader.run(read, block)
-                if not block.length:
-                    filled.put_nowait(None)
-                    return
-                block.copied = dma.copy(block.source[: block.length], block.destination[: block.length])
-                filled.put_nowait(block)
+    async def begin(block: Block, reader: Worker) -> bool:
+        block.length = await reader.run(read, block)
+        if block.length:
+            block.copied = dma.copy(block.maps[0][: block.length], block.maps[1][: block.length])
+        return block.length > 0
 
-        async def empty() -> int:
-            done = 0
-            while (block := await filled.get()) is not None:
-                assert block.copied is not None
-                await block.copied
-                block.copied = None
-                await writer.run(target.write, block.destination_view, block.length)
-                done += block.length
-                progress.update(done)
-                free.put_nowait(block)
-            return done
+    async def end(block: Block, writer: Worker) -> None:
+        await writer.run(target.write, block.views[1], block.length)
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(fill())
-                emptied = tasks.create_task(empty())
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        return emptied.result()
-
-
-async def _settle(blocks: list[Block]) -> None:
-    """Withdraw the copies that nobody awaits any more and wait for the engine to let go of them."""
-    copies = [asyncio.ensure_future(block.copied) for block in blocks if block.copied is not None]
-    for copy in copies:
-        copy.cancel()
-    await asyncio.gather(*copies, return_exceptions=True)
+    return await run_ring(
+        dma,
+        num_maps=2,
+        block_size=args.block_size,
+        num_blocks=args.blocks,
+        begin=begin,
+        end=end,
+        stop=stop,
+        progress=progress,
+    )
 
 
 async def copy_file(args: argparse.Namespace) -> int:
