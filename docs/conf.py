@@ -14,3 +14,4 @@ autodoc_typehints = "description"
 napoleon_custom_sections = [("Cancellation", "returns_style"), ("Source", "returns_style")]
 html_theme = "furo"
 exclude_patterns = ["_build"]
+suppress_warnings = ["ref.python"]  # each exception has two homes, and seen from a third module either will do

@@ -118,11 +118,12 @@ async def test_nobody_listens(sides: Sides, tmp_path: Path) -> None:
             pass
 
 
-async def test_a_listener_that_never_answers(sides: Sides, tmp_path: Path) -> None:
+async def test_a_listener_that_never_answers(sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiodocadma.peer._session.REPLY_TIMEOUT", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen()
-        with pytest.raises(PeerError, match=r"does not answer after 0\.05 s"):
+        with pytest.raises(PeerError, match="does not answer"):
             async with peer.connect(sides.dpu, f"unix:{tmp_path / 's'}", wait_timeout=0.05):
                 pass
 

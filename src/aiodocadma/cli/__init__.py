@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy a file, list the devices, diagnose the machine, build C programs on the emulator."""
+"""The command ``aiodocadma``: copy files, list the devices, diagnose the machine, build C programs on the emulator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import os
+import pwd
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,9 @@ from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
 from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._peer import add_security, address
+from aiodocadma.cli._publish import publish_files
+from aiodocadma.cli._pull import pull_file
 from aiodocadma.exceptions import AiodocadmaError, LibraryError
 
 __all__ = ["main"]
@@ -27,6 +31,7 @@ DOCTOR_EXIT_CODES = (
 
 DEFAULT_BLOCK_SIZE = 1 << 20
 DEFAULT_BLOCKS = 4
+DEFAULT_WAIT = 30.0
 
 
 def _size(text: str) -> int:
@@ -46,8 +51,49 @@ def _count(text: str) -> int:
     return value
 
 
+def _seconds(text: str) -> float:
+    """Parse a number of seconds, 0 or more."""
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+def _user(text: str) -> int:
+    """Parse a user's name or number."""
+    try:
+        return int(text) if text.isdigit() else pwd.getpwnam(text).pw_uid
+    except KeyError:
+        raise ValueError(text) from None
+
+
 _size.__name__ = "size"  # argparse: "invalid size value: 'x'"
 _count.__name__ = "count"
+_seconds.__name__ = "number of seconds"
+_user.__name__ = "user"
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", metavar="NAME", help="PCI address or name of the device (default: the first that can)"
+    )
+
+
+def _add_blocks(parser: argparse.ArgumentParser, memory: str) -> None:
+    parser.add_argument(
+        "--block-size",
+        metavar="SIZE",
+        type=_size,
+        default=DEFAULT_BLOCK_SIZE,
+        help="bytes per block; K, M, G are powers of 1024 (default: 1M)",
+    )
+    parser.add_argument(
+        "--blocks",
+        metavar="COUNT",
+        type=_count,
+        default=DEFAULT_BLOCKS,
+        help=f"blocks under way at once; each takes {memory} of memory (default: %(default)s)",
+    )
 
 
 def _later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
@@ -95,24 +141,68 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="read DST back from disk and compare its SHA-256 with that of what was read",
     )
-    copy.add_argument(
-        "--device", metavar="NAME", help="PCI address or name of the device (default: the first that can)"
-    )
-    copy.add_argument(
-        "--block-size",
-        metavar="SIZE",
-        type=_size,
-        default=DEFAULT_BLOCK_SIZE,
-        help="bytes per block; K, M, G are powers of 1024 (default: 1M)",
-    )
-    copy.add_argument(
-        "--blocks",
-        metavar="COUNT",
-        type=_count,
-        default=DEFAULT_BLOCKS,
-        help="blocks under way at once; each takes twice SIZE of memory (default: %(default)s)",
-    )
+    _add_device(copy)
+    _add_blocks(copy, "twice SIZE")
     copy.set_defaults(run=lambda args: asyncio.run(copy_file(args)))
+
+    publish = commands.add_parser(
+        "publish",
+        parents=[common],
+        help="let another process pull files through its engine",
+        description="Read each FILE into memory and let the other side of the card, the DPU or the host, pull it under "
+        "its base name: aiodocadma pull. On the emulator that is any other process. Runs until it is interrupted.",
+        epilog=EXIT_CODES,
+    )
+    publish.add_argument("files", metavar="FILE", nargs="+", help="file to publish; it must fit into memory")
+    publish.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        type=address,
+        required=True,
+        help="unix:PATH, or tcp:HOST:PORT; port 0 for any that is free",
+    )
+    publish.add_argument(
+        "--user",
+        metavar="NAME",
+        type=_user,
+        action="append",
+        default=[],
+        help="user who may pull, too, through a Unix socket (default: this user and root)",
+    )
+    add_security(publish)
+    _add_device(publish)
+    publish.set_defaults(run=lambda args: asyncio.run(publish_files(args)))
+
+    pull = commands.add_parser(
+        "pull",
+        parents=[common],
+        help="copy a published file through the engine",
+        description="Copy the file that is published as NAME to DST; every byte comes through the DMA engine of this "
+        "side. Its SHA-256 is compared with the publisher's. DST appears whole or not at all; what an interrupted pull "
+        "has written is kept beside it, and the same pull goes on there.",
+        epilog=EXIT_CODES,
+    )
+    pull.add_argument(
+        "address", metavar="ADDRESS", type=address, help="where it is published: unix:PATH or tcp:HOST:PORT"
+    )
+    pull.add_argument("name", metavar="NAME", help="base name of the published file")
+    pull.add_argument(
+        "dst", metavar="DST", help="file to write, or a folder to write into; a FIFO or a device is written in place"
+    )
+    pull.add_argument(
+        "--verify", action="store_true", help="read DST back from disk before comparing, not only what arrived"
+    )
+    pull.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=_seconds,
+        default=DEFAULT_WAIT,
+        help="how long to wait for the publisher, and for the name (default: %(default)s)",
+    )
+    add_security(pull)
+    _add_device(pull)
+    _add_blocks(pull, "SIZE")
+    pull.set_defaults(run=lambda args: asyncio.run(pull_file(args)))
 
     devices = commands.add_parser(
         "devices",

@@ -8,21 +8,19 @@ Files are never mapped: kernels refuse to pin such pages.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import json
-import signal
+import os
 import sys
 import time
 from contextlib import AsyncExitStack
-from os import fstat
 from stat import S_ISREG
 from typing import Any
 
 import aiodocadma
-from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, open_source, open_target
-from aiodocadma.cli._progress import Progress, format_bytes, open_progress
+from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError
 
@@ -85,17 +83,15 @@ async def copy_file(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-
+    cancel_on_signals()
     async with AsyncExitStack() as stack:
         stop = Stop()
         stack.callback(stop.close)
         source = open_source(args.src, stop)
         stack.callback(source.close)
-        target = await open_target(args.dst, source, stop)
+        info = os.fstat(source.fd)
+        name = os.path.basename(args.src)
+        target = await open_target(args.dst, stop, name=name, mode=info.st_mode, source=info)
         stack.callback(target.close)
         if args.verify and not target.regular:
             raise Exit(ExitCode.USAGE, f"{args.dst}: --verify needs a regular file, which can be read back")
@@ -103,7 +99,6 @@ async def copy_file(args: argparse.Namespace) -> int:
             dma = await stack.enter_async_context(aiodocadma.open_dma(args.device, library=args.library))
         except AiodocadmaError as error:
             raise Exit(ExitCode.NO_DEVICE) from error
-        info = fstat(source.fd)
         progress = open_progress(info.st_size if S_ISREG(info.st_mode) and info.st_size else None)
         digest = hashlib.sha256() if args.verify else None
         start = time.perf_counter()
@@ -146,9 +141,5 @@ def _report(args: argparse.Namespace, device: aiodocadma.DeviceInfo, done: int, 
         }
         print(json.dumps(record))
         return
-    where = f"the emulator's {device.ibdev_name}" if device.emulated else device.ibdev_name
     verified = ", verified" if digest else ""
-    print(
-        f"{args.dst}: {format_bytes(done)} in {seconds:.2f} s ({format_bytes(rate)}/s) on {where}{verified}",
-        file=sys.stderr,
-    )
+    print(f"{args.dst}: {summary(done, seconds, device)}{verified}", file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from enum import IntEnum
 
 
@@ -27,3 +29,11 @@ class Exit(Exception):
     def __init__(self, code: ExitCode, message: str = "") -> None:
         super().__init__(message)
         self.code = code
+
+
+def cancel_on_signals() -> None:
+    """Have SIGINT and SIGTERM cancel this task; ``main()`` then says so."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)

@@ -1,6 +1,6 @@
 """
-Files for ``aiodocadma copy``: blocking calls in threads that never keep the process alive, and a target that appears
-whole or not at all.
+Files for the commands: blocking calls in threads that never keep the process alive, and a target that appears whole or
+not at all.
 
 A thread never blocks inside a read or a write of a map's memory: it waits in ``poll``, together with an eventfd that
 ends the wait, and then makes a call that does not block. So when a copy is given up, the maps can be closed.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import queue
 import secrets
@@ -80,6 +81,11 @@ class Stop:
     def set(self) -> None:
         """End the waits."""
         os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        """Let waits begin again; none may be under way."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
 
     def close(self) -> None:
         """Give the eventfd back; no wait may be under way."""
@@ -169,6 +175,9 @@ class Target:
         """Write everything to disk, drop what the page cache holds, and feed the file to update; for a thread."""
         os.fsync(self.file.fd)
         os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        self._read(update)
+
+    def _read(self, update: Callable[[bytes], object]) -> None:
         os.lseek(self.file.fd, 0, os.SEEK_SET)
         with open(self.file.fd, "rb", closefd=False) as reader:
             while block := reader.read(1 << 20):
@@ -179,9 +188,13 @@ class Target:
         if self._temporary is not None:
             if self._mode is not None:
                 os.fchmod(self.file.fd, self._mode)
-            self.file.close()  # some file systems report a full disk only here
-            os.rename(self._temporary, self._path)
-            self._temporary = None
+            lock = os.dup(self.file.fd)  # nobody must find the file between the close and the new name
+            try:
+                self.file.close()  # some file systems report a full disk only here
+                os.rename(self._temporary, self._path)
+                self._temporary = None
+            finally:
+                os.close(lock)
         else:
             self.file.close()
 
@@ -192,25 +205,44 @@ class Target:
             os.unlink(self._temporary)
             self._temporary = None
 
+    def resume(self, size: int, update: Callable[[bytes], object]) -> int:
+        """Feed what was kept to update, and go on behind it; all but the first size bytes go. For a thread."""
+        os.ftruncate(self.file.fd, min(os.fstat(self.file.fd).st_size, size))
+        self._read(update)
+        return os.lseek(self.file.fd, 0, os.SEEK_END)
 
-async def open_target(path: str, source: File, stop: Stop) -> Target:
+    def keep(self) -> int:
+        """Without a commit before: keep the temporary file for another time if it holds anything; how much."""
+        size = os.fstat(self.file.fd).st_size if self._temporary is not None and self.file.fd >= 0 else 0
+        if size:
+            self._temporary = None
+        self.close()
+        return size
+
+
+async def open_target(
+    path: str, stop: Stop, *, name: str, mode: int, source: os.stat_result | None = None, temporary: str | None = None
+) -> Target:
     """
     Open where to write.
 
     Args:
-        path: As the user gave it; a folder gets a file of the source's name; a symbolic link is followed.
-        source: What will be copied; the new file takes its permissions from it as ``cp`` does.
+        path: As the user gave it; a folder gets a file of this name; a symbolic link is followed.
         stop: Ends the waits.
+        name: What is copied.
+        mode: The permission bits of a new file, less umask, as with ``cp``; an old one keeps its own.
+        source: The file that is copied, if it is one; must be another one.
+        temporary: Name of the file that is written until commit, which may be there from an earlier time and is locked;
+            None for a new one.
 
     Raises:
         OSError: If it cannot be written, or is the source itself.
 
     Cancellation: Leaves no file behind.
     """
-    info = os.fstat(source.fd)
-    real, now = _locate(path, info, os.path.basename(source.path))
+    real, now = _locate(path, source, name)
     if now is None or stat.S_ISREG(now.st_mode):
-        return _create(path, real, info, now, stop)
+        return _create(path, real, mode, now, stop, temporary)
     # Opening a FIFO blocks until somebody reads it; if we are cancelled first, the thread stays behind.
     opener = Worker()
     try:
@@ -221,7 +253,7 @@ async def open_target(path: str, source: File, stop: Stop) -> Target:
     return Target(File(fd, path, stop), None, real, None)
 
 
-def _locate(path: str, source: os.stat_result, name: str) -> tuple[str, os.stat_result | None]:
+def _locate(path: str, source: os.stat_result | None, name: str) -> tuple[str, os.stat_result | None]:
     """Find what path means: the path to write and what is there now, if anything."""
     if os.path.isdir(path):
         path = os.path.join(path, name)
@@ -229,7 +261,7 @@ def _locate(path: str, source: os.stat_result, name: str) -> tuple[str, os.stat_
         now = os.stat(path)
     except FileNotFoundError:
         return os.path.realpath(path), None
-    if os.path.samestat(now, source):
+    if source is not None and os.path.samestat(now, source):
         raise OSError(errno.EINVAL, "source and destination are the same file", path)
     if stat.S_ISDIR(now.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -240,15 +272,29 @@ def _locate(path: str, source: os.stat_result, name: str) -> tuple[str, os.stat_
     return os.path.realpath(path), now
 
 
-def _create(path: str, real: str, source: os.stat_result, now: os.stat_result | None, stop: Stop) -> Target:
-    """Make the temporary file; as with cp, a new file gets the source's mode less umask, an old one keeps its own."""
-    temporary = os.path.join(os.path.dirname(real), f".aiodocadma-{secrets.token_hex(8)}")
-    mode = source.st_mode & 0o777 if now is None else 0o600
+def _lock(fd: int, temporary: str) -> bool:
+    """Keep others from writing the file; False if one does, or has just given it its name."""
     try:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), os.stat(temporary))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+
+
+def _create(path: str, real: str, mode: int, now: os.stat_result | None, stop: Stop, temporary: str | None) -> Target:
+    """Make the temporary file, or go on with it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_EXCL if temporary is None else 0)
+    temporary = os.path.join(os.path.dirname(real), temporary or f".aiodocadma-{secrets.token_hex(8)}")
+    try:
+        fd = os.open(temporary, flags, mode & 0o777 if now is None else 0o600)
     except OSError as error:
         error.filename = path
         raise
+    if not _lock(fd, temporary):
+        os.close(fd)
+        raise BlockingIOError(errno.EAGAIN, "another process is writing it", path)
     if now is None:
         return Target(File(fd, path, stop), temporary, real, None)
     with contextlib.suppress(PermissionError):

@@ -1,10 +1,12 @@
-"""The progress bar of ``aiodocadma copy``."""
+"""The progress bar of the commands, and what they say at the end."""
 
 from __future__ import annotations
 
 import sys
 import time
 from typing import Protocol
+
+from aiodocadma import DeviceInfo
 
 
 class Progress(Protocol):
@@ -70,3 +72,10 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def summary(done: int, seconds: float, device: DeviceInfo) -> str:
+    """What was moved, how fast, and by what."""
+    rate = done / seconds if seconds else 0.0
+    where = f"the emulator's {device.ibdev_name}" if device.emulated else device.ibdev_name
+    return f"{format_bytes(done)} in {seconds:.2f} s ({format_bytes(rate)}/s) on {where}"

@@ -295,15 +295,12 @@ async def connect(
     stream = None
     try:
         try:
-            with anyio.fail_after(wait_timeout):
-                stream = await _connect(where, ssl_context)
+            with anyio.fail_after(wait_timeout + REPLY_TIMEOUT):
+                stream = await _connect(where, ssl_context, wait_timeout)
                 session = Session(dma, where, stream)
                 await session._greet()
         except TimeoutError:
-            what = "nobody listens" if stream is None else "the publisher does not answer"
-            raise PeerError(
-                f"{where}: {what} after {wait_timeout:g} s", hint="Start the publisher, then try again."
-            ) from None
+            raise PeerError(f"{where}: the publisher does not answer") from None
         if session.differences:
             shown = ", ".join(f"{key} {here} here, {there} there" for key, (here, there) in session.differences.items())
             logger.warning("%s: the two sides differ: %s", where, shown)
@@ -314,8 +311,9 @@ async def connect(
                 await anyio.aclose_forcefully(stream)
 
 
-async def _connect(address: PeerAddress, ssl_context: ssl.SSLContext | None) -> ByteStream:
-    """Try until somebody listens."""
+async def _connect(address: PeerAddress, ssl_context: ssl.SSLContext | None, wait_timeout: float) -> ByteStream:
+    """Try until somebody listens; at least once."""
+    deadline = anyio.current_time() + wait_timeout
     delay = FIRST_RETRY
     while True:
         try:
@@ -325,7 +323,12 @@ async def _connect(address: PeerAddress, ssl_context: ssl.SSLContext | None) -> 
         except OSError as error:
             if not _is_early(error):
                 raise PeerError(f"{address}: {error.strerror or error}") from None
-        await anyio.sleep(delay)
+        left = deadline - anyio.current_time()
+        if left <= 0:
+            raise PeerError(
+                f"{address}: nobody listens after {wait_timeout:g} s", hint="Start the publisher, then try again."
+            )
+        await anyio.sleep(min(delay, left))
         delay = min(2 * delay, LAST_RETRY)
 
 
