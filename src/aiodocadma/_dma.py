@@ -335,10 +335,12 @@ class DMA(Channel):
         outcome: asyncio.Future[R] = self._loop.create_future()
 
         def then(result: T | None, exception: BaseException | None) -> None:
-            if exception is not None:
-                outcome.set_exception(exception)
-            else:
+            try:
+                if exception is not None:
+                    raise exception
                 outcome.set_result(adopt(cast(T, result)))
+            except BaseException as exc:
+                outcome.set_exception(exc)
             if locks is not None:
                 locks.clear()
 

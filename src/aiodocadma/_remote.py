@@ -189,7 +189,14 @@ async def _import(dma: DMA, descriptor: ExportDescriptor, blob: bytes, writable:
             )
         return dma._engine.import_memory(blob, access, space)
 
-    return await dma._in_worker(run, lambda registered: MemoryMap._adopt(dma, registered, None))
+    try:
+        return await dma._in_worker(run, lambda registered: MemoryMap._adopt(dma, registered, None))
+    except DocaError as error:
+        if descriptor.emulated not in (None, dma.emulated):
+            sides = ("the emulator", "a card") if descriptor.emulated else ("a card", "the emulator")
+            error.cause = f"the memory was exported by {sides[0]}, and this device is {sides[1]}"
+            error.hint = error.next_step = "Open both sides with the same library=."
+        raise
 
 
 async def _first_copies(dma: DMA, descriptor: ExportDescriptor, remote: MemoryMap, writable: bool) -> None:

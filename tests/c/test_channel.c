@@ -499,6 +499,105 @@ ON_EACH_LIBRARY(test_a_cancelled_copy_is_not_replayed)
 	close_client();
 }
 
+/* Another device of this process stands for the peer. */
+struct peer {
+	struct adma_device *device;
+	struct adma_mmap *memory;
+	const void *descriptor;
+	size_t length;
+};
+
+static void
+open_peer(struct peer *peer, uint32_t access, size_t size)
+{
+	struct adma_failure failure = {0};
+
+	OK(adma_device_open(client->lib, "0000:04:00.0", &peer->device, &failure));
+	OK(adma_mmap_register(peer->device, NULL, size, access, &peer->memory, &failure));
+	OK(adma_mmap_export(peer->memory, &peer->descriptor, &peer->length, &failure));
+	fill((uint8_t *)peer->memory->addr, size, 9);
+}
+
+static void
+close_peer(struct peer *peer)
+{
+	OK(adma_mmap_unregister(peer->memory));
+	adma_mmap_free(peer->memory);
+	OK(adma_device_close(peer->device));
+}
+
+#define TWO_DEVICES "\ndevice mlx5_0 pci=0000:03:00.0\ndevice mlx5_1 pci=0000:04:00.0"
+
+ON_EACH_LIBRARY(test_a_peers_memory_is_read_and_never_written_twice)
+{
+	struct adma_failure failure = {0};
+	struct adma_mmap *remote;
+	struct peer peer;
+
+	open_client("engine=manual" TWO_DEVICES, 8, 300);
+	open_peer(&peer, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | DOCA_ACCESS_FLAG_PCI_READ_WRITE, 300);
+	OK(adma_mmap_import(client->device, peer.descriptor, peer.length,
+			    DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, 5, &remote, &failure));
+	adma_channel_adopt(client->channel, remote);
+	CHECK(remote->imported && remote->space == 5 && remote->length == 300);
+	CHECK(remote->addr == peer.memory->addr); /* the exporter's addresses */
+	set("fault op=completion status=IO_FAILED");
+	start(0, 0, 100);
+	adma_copy_init(&client->copies[1], client->src, client->src->addr, remote, remote->addr,
+		       100);
+	adma_channel_start(client->channel, &client->copies[1]);
+	adma_copy_init(&client->copies[2], remote, remote->addr + 200, client->dst,
+		       client->dst->addr + 200, 100);
+	adma_channel_start(client->channel, &client->copies[2]);
+	(void)settle_turns();
+	CHECK_EQ(step(8), 3);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	CHECK_EQ(take_done(), 2);
+	CHECK_EQ(client->copies[1].flushed, 1);
+	recycle(DOCA_SUCCESS);
+	(void)settle_turns();
+	CHECK_EQ(step(8), 1); /* the one that only reads the peer's memory */
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 1);
+	CHECK_DOCA(client->copies[2].code, DOCA_SUCCESS);
+	CHECK(memcmp(client->dst->addr + 200, peer.memory->addr + 200, 100) == 0);
+	adma_channel_retire(client->channel, remote);
+	close_client();
+	close_peer(&peer);
+}
+
+ON_EACH_LIBRARY(test_an_import_that_fails_leaves_nothing)
+{
+	static const char *const calls[] = {"doca_mmap_create_from_export",
+					    "doca_mmap_get_memrange"};
+	struct adma_failure failure = {0};
+	struct adma_mmap *remote = NULL;
+	struct peer peer;
+
+	open_client("engine=default" TWO_DEVICES, 4, 100);
+	open_peer(&peer, DOCA_ACCESS_FLAG_PCI_READ_ONLY, 100);
+	for (size_t i = 0; i < 2; i++) {
+		char fault[128];
+
+		snprintf(fault, sizeof(fault), "fault op=%s status=DRIVER",
+			 calls[i] + strlen("doca_"));
+		set(fault);
+		CHECK_DOCA(adma_mmap_import(client->device, peer.descriptor, peer.length, 0, 5,
+					    &remote, &failure),
+			   DOCA_ERROR_DRIVER);
+		CHECK(remote == NULL && strcmp(failure.call, calls[i]) == 0);
+		CHECK_EQ(alive().imports, 0);
+	}
+	CHECK_DOCA(adma_mmap_import(client->device, peer.descriptor, peer.length - 1, 0, 5, &remote,
+				    &failure),
+		   DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(adma_mmap_export(client->src, &peer.descriptor, &peer.length, &failure),
+		   DOCA_ERROR_NOT_PERMITTED); /* it has no PCI flag */
+	CHECK(strcmp(failure.call, "doca_mmap_export_pci") == 0);
+	close_client();
+	close_peer(&peer);
+}
+
 ON_EACH_LIBRARY(test_a_context_that_cannot_be_made_is_lost)
 {
 	struct adma_failure failure = {0};
@@ -719,7 +818,10 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_a_copy_is_cut_at_the_devic
       TEST(test_no_wakeup_is_lost_on_the_strict_edge), TEST(test_backpressure_of_every_pool),
       TEST(test_starved_with_nothing_in_flight), TEST(test_cancel_waiting_and_in_flight),
       TEST(test_a_fault_flushes_and_the_flushed_are_replayed),
-      TEST(test_a_cancelled_copy_is_not_replayed), TEST(test_a_context_that_cannot_be_made_is_lost),
+      TEST(test_a_cancelled_copy_is_not_replayed),
+      TEST(test_a_peers_memory_is_read_and_never_written_twice),
+      TEST(test_an_import_that_fails_leaves_nothing),
+      TEST(test_a_context_that_cannot_be_made_is_lost),
       TEST(test_abandon_lets_go_of_what_doca_has_not),
       TEST(test_maps_outlive_the_context_that_knew_them),
       TEST(test_an_error_of_clear_never_keeps_from_the_drain),

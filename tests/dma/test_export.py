@@ -427,6 +427,15 @@ async def test_only_two_named_cards_that_differ_are_refused(
             (await sides.dpu.import_memory(descriptor)).close()
 
 
+async def test_an_emulator_and_a_card(sides: Sides) -> None:
+    """Do not understand each other's descriptors, and are told why."""
+    async with await sides.host.register(DATA) as memory:
+        descriptor = await memory.export()
+        cards = dataclasses.replace(descriptor, emulated=False, blob=b"of a card")
+        with pytest.raises(DocaInvalidValueError, match="exported by a card, and this device is the emulator"):
+            await sides.dpu.import_memory(cards)
+
+
 async def test_bad_descriptors(sides: Sides) -> None:
     async with await sides.host.register(DATA) as memory:
         descriptor = await memory.export()
