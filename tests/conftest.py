@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 # Reasons for which a test may be skipped on a machine where CI runs. Everything else it must be able to run.
-ALLOWED_SKIPS = ("no BlueField", "no system DOCA", "came with Python", "free-threaded Python")
+ALLOWED_SKIPS = ("no BlueField", "no system DOCA", "came with Python", "free-threaded Python", "needs root")
 
 
 def pytest_asyncio_loop_factories(

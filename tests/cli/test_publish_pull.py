@@ -118,7 +118,8 @@ def test_files_of_many_sizes(run: Run, publish: Publish, tmp_path: Path, out: Pa
         assert (out / f"{size}").read_bytes() == (tmp_path / f"{size}").read_bytes()
         record = json.loads(result.stdout)
         assert (record["bytes"], record["resumed_at"], record["verified"]) == (size, 0, True)
-        assert (record["emulated"], record["name"], record["address"]) == (True, f"{size}", published.address)
+        assert (record["name"], record["address"]) == (f"{size}", published.address)
+        assert record["emulated"] in (True, False)
     assert listing(out) == sorted(map(str, sizes))
 
 
@@ -127,7 +128,7 @@ def test_reports_are_on_stderr(run: Run, start: Start, src: Path, out: Path, tmp
     result = run("pull", f"unix:{tmp_path / 'socket'}", "src", out / "dst")
     assert result.stdout == ""
     assert result.stderr.startswith(f"{out / 'dst'}: 10.5 MB in ")
-    assert result.stderr.endswith(" on the emulator's mlx5_0, verified\n")
+    assert result.stderr.endswith("mlx5_0, verified\n")
     publisher.send_signal(signal.SIGINT)
     stdout, stderr = publisher.communicate(timeout=DEADLINE)
     address = f"unix:{tmp_path / 'socket'}"
@@ -508,7 +509,7 @@ def test_large_files(run: Run, publish: Publish, tmp_path: Path, out: Path, size
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     room = os.statvfs(tmp_path)
     if free < size + MIB * 512 or room.f_bavail * room.f_frsize < 2 * size + MIB * 512:
-        pytest.skip("no BlueField test of this size: not enough memory or disk here")
+        pytest.skip("not enough free memory or disk")
     with (tmp_path / "src").open("wb") as file:
         block = random.Random(3).randbytes(MIB)
         for at in range(0, size, MIB):

@@ -17,6 +17,7 @@ import trustme
 from aiodocadma import peer
 from aiodocadma.exceptions import (
     AccessError,
+    ClosedError,
     DescriptorError,
     DocaError,
     DocaIoFailedError,
@@ -249,6 +250,18 @@ async def test_leaving_ends_everything(sides: Sides, socket_path: str) -> None:
         with pytest.raises(PeerError, match="nobody listens"):
             async with peer.connect(sides.dpu, socket_path, wait_timeout=0.01):
                 pass
+
+
+async def test_publishing_after_the_end(sides: Sides, socket_path: str) -> None:
+    """Refused, also when the end comes while the export is under way."""
+    async with await sides.host.register(DATA) as memory:
+        async with peer.listen(sides.host, socket_path) as publisher:
+            late = asyncio.ensure_future(publisher.publish("x", memory))
+            await asyncio.sleep(0)
+        for publishing in (late, publisher.publish("y", memory)):
+            with pytest.raises(ClosedError, match="the publisher has ended"):
+                await publishing
+        assert not memory._exports
 
 
 @pytest.mark.parametrize("cancels", [1, 2, 3])

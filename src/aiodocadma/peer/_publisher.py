@@ -18,7 +18,7 @@ from anyio.streams.tls import TLSStream
 
 from aiodocadma import _worker
 from aiodocadma._export import Access, ExportDescriptor
-from aiodocadma.exceptions import AiodocadmaError, PeerError, UsageError
+from aiodocadma.exceptions import AiodocadmaError, ClosedError, PeerError, UsageError
 from aiodocadma.peer._address import PeerAddress, listener_at, peer_uid, secure
 from aiodocadma.peer._wire import (
     MAX_MESSAGE_BYTES,
@@ -111,6 +111,7 @@ class Publisher:
         self._published: dict[str, _Published] = {}
         self._changed = anyio.Event()
         self._connections = 0
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<Publisher {self.address} {len(self._published)} published, {self._connections} connected>"
@@ -148,7 +149,7 @@ class Publisher:
             attributes: A few numbers and texts to go with it, at most 4 KiB of JSON.
 
         Raises:
-            UsageError: If the name is taken, or the map cannot be exported so.
+            UsageError: If the name is taken, the map cannot be exported so, or the publisher has ended.
             ValueError: If an argument is out of range.
             DocaError: If DOCA refuses to export.
 
@@ -161,16 +162,23 @@ class Publisher:
             raise ValueError(f"lifetime must be positive, not {lifetime}")
         if not are_attributes(attributes or {}):
             raise ValueError("attributes must be numbers and texts by name, and few")
-        if name in self._published:
-            raise UsageError(f"{name!r} is published already", hint="revoke() it first.")
+        self._check_free(name)
         published = _Published(Publication(name, memory.nbytes, access, lifetime, dict(attributes or {})), memory)
         await published.export()
-        if name in self._published:
+        try:
+            self._check_free(name)  # again: others may have been faster
+        except UsageError:
             published.revoke()
-            raise UsageError(f"{name!r} is published already", hint="revoke() it first.")
+            raise
         self._published[name] = published
         self._changed.set()
         self._changed = anyio.Event()
+
+    def _check_free(self, name: str) -> None:
+        if self._closed:
+            raise ClosedError("the publisher has ended")
+        if name in self._published:
+            raise UsageError(f"{name!r} is published already", hint="revoke() it first.")
 
     def revoke(self, name: str) -> None:
         """
@@ -191,7 +199,8 @@ class Publisher:
 
     # ---- connections
 
-    def _revoke_all(self) -> None:
+    def _end(self) -> None:
+        self._closed = True
         for name in list(self._published):
             self.revoke(name)
 
@@ -344,7 +353,7 @@ async def listen(
         try:
             yield publisher
         finally:
-            publisher._revoke_all()
+            publisher._end()
             serving.cancel()
             stop = await _worker.wait_out(serving)
             if stop is not None:
