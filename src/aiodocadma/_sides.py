@@ -100,10 +100,10 @@ def check_items(sources: list[Item], destinations: list[Item]) -> int:
 def _overlapping(sources: list[Item], destinations: list[Item]) -> bool:
     """Whether a destination shares bytes with a source or with another destination."""
     ranges = sorted(
-        (space, plain.address, plain.address + plain.nbytes, written)
+        (item.space, item.plain.address, item.plain.address + item.plain.nbytes, written)
         for written, side in ((False, sources), (True, destinations))
-        for _, _, plain, space in side
-        if plain.nbytes
+        for item in side
+        if item.plain.nbytes
     )
     end_of_any = end_of_written = 0  # of the ranges passed in this address space
     last = 0

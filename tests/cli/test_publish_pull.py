@@ -337,6 +337,7 @@ def test_wrong_arguments(
     ("args", "code", "message"),
     [
         (["publish", "src", "--listen", "tcp:0.0.0.0:0"], 2, "can be reached from other machines"),
+        (["publish", "src", "--listen", "tcp:localhost:0", "--user", "root"], 2, "TCP does not tell who connects"),
         (["publish", "src", "src2/src", "--listen", "unix:s"], 2, "src2/src: src has the same name"),
         (["publish", "a\nb", "--listen", "unix:s"], 2, "'a\\nb': the name cannot be published"),
         (["publish", "src", "--listen", "unix:s", "--cert", "c"], 2, "--cert and --ca go together"),

@@ -78,6 +78,9 @@ async def test_a_unix_socket_is_its_users(sides: Sides, tmp_path: Path) -> None:
     assert not path.exists()
     async with peer.listen(sides.host, f"unix:{path}", users=[65534]):
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    with pytest.raises(UsageError, match="TCP does not tell who connects"):
+        async with peer.listen(sides.host, "tcp:localhost:0", users=[65534]):
+            pass
     with pytest.raises(UsageError, match="needs no TLS"):
         async with peer.listen(sides.host, f"unix:{path}", ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
             pass

@@ -339,13 +339,16 @@ async def listen(
 
     Raises:
         ValueError: If the address is none.
-        UsageError: If other machines could connect and ``ssl_context`` does not authenticate them.
+        UsageError: If other machines could connect and ``ssl_context`` does not authenticate them, or ``users`` are
+            given for TCP.
         OSError: If the address cannot be had.
 
     Cancellation: Ends the connections, then raises.
     Source: aiodocadma.
     """
     where = PeerAddress.parse(address)
+    if users and where.path is None:
+        raise UsageError("users: TCP does not tell who connects", hint="Use a Unix socket, or certificates.")
     await secure(where, ssl_context, insecure)
     async with listener_at(where, bool(users)) as (listener, bound):
         publisher = Publisher(dma, bound, frozenset(users), ssl_context)

@@ -286,6 +286,7 @@ async def connect(
         ValueError: If the address is none.
         UsageError: If it is another machine's and ``ssl_context`` does not authenticate it.
         PeerError: If nobody listens in time, or the publisher refuses.
+        OSError: If its name cannot be resolved.
 
     Cancellation: Raises at once.
     Source: aiodocadma.
