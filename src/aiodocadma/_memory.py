@@ -148,9 +148,14 @@ class MemoryMap(Buffer):
         await self.aclose(force=True)
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "read-only" if self.readonly else "read-write"
-        peer = ", imported" if self.imported else f", exported {len(self._exports)} times" if self._exports else ""
-        return f"<MemoryMap {self.nbytes} bytes, {state}{peer}>"
+        if self.closed:
+            return f"<MemoryMap {self.nbytes} bytes, closed>"
+        engine = "read-only" if self.readonly else "read-write"
+        if self.imported:
+            return f"<MemoryMap {self.nbytes} bytes of a peer, engine {engine}>"
+        given = {export.descriptor.access for export in self._exports}
+        peer = "read-write" if "write" in given else "read-only" if given else "no access"
+        return f"<MemoryMap {self.nbytes} bytes, engine {engine}, peer {peer}>"
 
 
 class PlainBuffer(NamedTuple):

@@ -505,7 +505,7 @@ def test_no_output_shows_a_descriptor(tmp_path: Path, src: Path, out: Path) -> N
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("size", [1 << 30, 4 << 30], ids=["1 GiB", "4 GiB"])
-def test_large_files(run: Run, publish: Publish, tmp_path: Path, out: Path, size: int) -> None:
+def test_large_files(publish: Publish, tmp_path: Path, out: Path, size: int) -> None:
     """Past 2**32 bytes, too, where the machine has the room."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     room = os.statvfs(tmp_path)
@@ -516,8 +516,11 @@ def test_large_files(run: Run, publish: Publish, tmp_path: Path, out: Path, size
         for at in range(0, size, MIB):
             file.write(at.to_bytes(8, "little") + block[8:])
         file.write(b"the end")
-    published = publish(tmp_path / "src")
-    result = run("pull", published.address, "src", out / "dst", "--json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["bytes"] == size + 7
-    assert subprocess.run(["cmp", tmp_path / "src", out / "dst"], check=False).returncode == 0
+    try:
+        published = publish(tmp_path / "src")
+        pull = [*COMMAND, "pull", published.address, "src", out / "dst", "--json"]
+        assert json.loads(subprocess.run(pull, capture_output=True, check=True).stdout)["bytes"] == size + 7
+        assert subprocess.run(["cmp", tmp_path / "src", out / "dst"], check=False).returncode == 0
+    finally:  # pytest keeps folders
+        (tmp_path / "src").unlink()
+        (out / "dst").unlink(missing_ok=True)

@@ -185,8 +185,8 @@ async def test_a_peers_memory_is_read_where_it_lies(sides: Sides) -> None:
     assert (descriptor.library, descriptor.emulated) == (sides.host.device.version, True)
     async with await sides.dpu.import_memory(bytes(descriptor)) as remote:
         assert (remote.nbytes, remote.readonly, remote.imported, memory.imported) == (NBYTES, True, True, False)
-        assert repr(remote) == "<MemoryMap 100000 bytes, read-only, imported>"
-        assert repr(memory) == "<MemoryMap 100000 bytes, read-only, exported 1 times>"
+        assert repr(remote) == "<MemoryMap 100000 bytes of a peer, engine read-only>"
+        assert repr(memory) == "<MemoryMap 100000 bytes, engine read-only, peer read-only>"
         dst = bytearray(NBYTES)
         assert await sides.dpu.copy(remote, dst) == NBYTES
         assert dst == DATA
@@ -282,6 +282,8 @@ async def test_writing_needs_both_sides(sides: Sides, copy: str) -> None:
             assert view == bytes(4096)
         async with await sides.dpu.import_memory(writing, allow_remote_write=True) as remote:
             assert not remote.readonly
+            assert repr(remote) == "<MemoryMap 4096 bytes of a peer, engine read-write>"
+            assert repr(memory) == "<MemoryMap 4096 bytes, engine read-write, peer read-write>"
             await write(remote)
         with memoryview(memory) as view:
             assert view == b"x" * 4096
@@ -494,9 +496,11 @@ async def test_revoking_one_leaves_the_others(sides: Sides) -> None:
         with pytest.raises(DocaNotPermittedError, match="exported no longer"):
             await sides.dpu.import_memory(first)
         memory.revoke()
+        assert repr(memory) == "<MemoryMap 100000 bytes, engine read-only, peer no access>"
         with pytest.raises(DocaError):
             await sides.dpu.copy(b, bytearray(NBYTES))
         memory.close()
+        assert repr(memory) == "<MemoryMap 100000 bytes, closed>"
         a.close()
         b.close()
     assert await sides.dpu.copy(b"x", bytearray(1)) == 1
