@@ -153,6 +153,7 @@ struct future {
 	uint8_t asked : 1;	  /* cancel() was called */
 	uint8_t lost : 1;	  /* given up: ended although the engine may still hold it */
 	uint8_t unseen : 1;	  /* an exception that nobody has retrieved */
+	uint8_t retrieved : 1;	  /* somebody has asked for the outcome */
 };
 
 /* What `await future` runs. */
@@ -504,6 +505,7 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->asked = 0;
 	self->lost = 0;
 	self->unseen = 0;
+	self->retrieved = 0;
 	PyObject_GC_Track(self);
 	return self;
 }
@@ -1031,6 +1033,7 @@ future_outcome(struct future *self)
 {
 	PyObject *error;
 
+	self->retrieved = self->state != FUTURE_PENDING;
 	switch ((enum future_state)self->state) {
 	case FUTURE_RESULT:
 		return PyLong_FromUnsignedLongLong(self->copy.length);
@@ -1100,6 +1103,7 @@ future_exception(PyObject *object, PyObject *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
+	self->retrieved = self->state != FUTURE_PENDING;
 	switch ((enum future_state)self->state) {
 	case FUTURE_RESULT:
 		Py_RETURN_NONE;
@@ -1461,6 +1465,13 @@ future_set_log_traceback(PyObject *self, PyObject *value, void *unused)
 }
 
 static PyObject *
+future_get_retrieved(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct future *)self)->retrieved);
+}
+
+static PyObject *
 future_get_admitted(PyObject *object, void *unused)
 {
 	struct future *self = (struct future *)object;
@@ -1590,6 +1601,12 @@ PyDoc_STRVAR(future_bytes_done_doc,
 	     "\n"
 	     "Source: aiodocadma.\n");
 
+PyDoc_STRVAR(future_retrieved_doc,
+	     "Whether somebody has asked for the outcome since the copy ended: awaited it, or "
+	     "called result() or exception().\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
+
 PyDoc_STRVAR(future_tag_doc, "What the caller gave as tag, or None.\n"
 			     "\n"
 			     "Source: aiodocadma.\n");
@@ -1602,6 +1619,7 @@ static PyGetSetDef future_getset[] = {
 	 PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
 	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
+	{"retrieved", future_get_retrieved, NULL, future_retrieved_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -1788,6 +1806,7 @@ awaiting_finish(struct awaiting *self, PyObject **result)
 	self->future = NULL;
 	if (stop != NULL) {
 		self->stop = NULL;
+		future->retrieved = 1;
 		awaiting_unshield(self);
 		if (future->lost && future->error != NULL) {
 			/* It must be known that the memory is not quiescent. */

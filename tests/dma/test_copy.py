@@ -213,6 +213,31 @@ async def test_arguments_by_name(dma: DMA) -> None:
             dma.copy(*args, **kwargs)
 
 
+async def test_retrieved_tells_whether_somebody_looked(held_dma: DMA) -> None:
+    dst = await held_dma.alloc(64)
+    awaited, asked, inspected, cancelled, _ = copies = [held_dma.copy(bytes(64), dst) for _ in range(5)]
+    assert not any(copy.retrieved for copy in copies)
+    with pytest.raises(asyncio.InvalidStateError):
+        asked.result()
+    assert not asked.retrieved
+    waiter = asyncio.ensure_future(asyncio.wait_for(cancelled, None))
+    await asyncio.sleep(0)  # it waits now
+    waiter.cancel()
+    await asyncio.sleep(0)  # and is told
+    while emulator.step(1000):
+        pass
+    await held_dma.drain()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert cancelled.retrieved
+    await asyncio.wait(copies)
+    assert not any(copy.retrieved for copy in copies if copy is not cancelled)
+    await awaited
+    asked.result()
+    inspected.exception()
+    assert [copy.retrieved for copy in copies] == [True, True, True, True, False]
+
+
 async def test_bytes_done_counts_segments(held_dma: DMA) -> None:
     async with await held_dma.alloc(5 * 2**21) as src, await held_dma.alloc(5 * 2**21) as dst:
         future = held_dma.copy(src, dst)
