@@ -60,6 +60,8 @@ static const struct setting settings[EMU_NUM_SETTINGS] = {
 	[EMU_ORDER] = {"order", KIND_WORD, 0, 0, 0, {"fifo", "lifo", "random"}},
 	[EMU_SLOT_LAG] = {"slot_lag", KIND_SIZE, 0, 0, UINT32_MAX, {NULL}},
 	[EMU_NOTIFY] = {"notify", KIND_WORD, 0, 0, 0, {"normal", "late", "suppress"}},
+	[EMU_CHAOS] = {"chaos", KIND_SIZE, 0, 0, UINT64_MAX, {NULL}},
+	[EMU_CHAOS_FAULTS] = {"chaos_faults", KIND_SIZE, 0, 0, UINT64_MAX, {NULL}},
 };
 
 _Atomic uint64_t emu_settings[EMU_NUM_SETTINGS];
@@ -181,6 +183,8 @@ set(const char *key, const char *value, char *error, size_t error_size)
 		atomic_store(&emu_settings[i], number);
 		if (i == EMU_SEED) {
 			emu_engine_reseed();
+		} else if (i == EMU_CHAOS) {
+			emu_chaos_configured();
 		}
 		emu_sched_configured();
 		return DOCA_SUCCESS;
@@ -268,6 +272,7 @@ settings_default(void)
 	emu_version_set(NULL);
 	emu_devices_default();
 	emu_engine_reseed();
+	emu_chaos_configured();
 	emu_sched_configured();
 }
 

@@ -118,11 +118,19 @@ doca_ctx_start(struct doca_ctx *ctx)
 	if (ctx->latency_real != 0 && ctx->engine == EMU_ENGINE_DEFAULT) {
 		ctx->engine = EMU_ENGINE_WORKER;
 	}
+	ctx->chaos = emu_get(EMU_CHAOS) != 0;
+	if (ctx->chaos) {
+		ctx->engine = EMU_ENGINE_MANUAL;
+		ctx->latency_real = 0;
+	}
 	result = emu_dma_start((struct doca_dma *)ctx);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
 	emu_sched_start(ctx);
+	if (ctx->chaos) {
+		emu_sched_begin(ctx);
+	}
 	result = emu_engine_add(ctx);
 	if (result != DOCA_SUCCESS) {
 		return result;

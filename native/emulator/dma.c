@@ -481,6 +481,9 @@ plan_special(struct doca_dma_task_memcpy *task, uint32_t special)
 	}
 	if ((special & EMU_SPECIAL_SCHED) != 0) {
 		emu_sched_begin(task->base.ctx);
+		if (task->base.ctx->chaos && emu_chaos_fails()) {
+			task->planned = DOCA_ERROR_IO_FAILED;
+		}
 	}
 	if ((special & EMU_SPECIAL_FAULTS) != 0 && emu_fault_completion(task->from, &fault)) {
 		task->base.fatal = fault.fatal;

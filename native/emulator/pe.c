@@ -382,6 +382,9 @@ report(struct doca_ctx *ctx, struct doca_task *task)
 	if (doca_unlikely(copy->summed)) {
 		emu_sum_reported(copy);
 	}
+	if (doca_unlikely(ctx->chaos)) {
+		emu_chaos_reported(task);
+	}
 	ctx->in_flight--;
 	emu_add_own(&pe->stats.in_flight, (uint64_t)-1);
 	if (doca_likely(result == DOCA_SUCCESS)) {
@@ -531,6 +534,7 @@ doca_pe_request_notification(struct doca_pe *pe)
 	bool tasks = false;
 	bool states = false;
 	bool scheduled = false;
+	bool chaos = false;
 	struct doca_ctx *ctx;
 
 	EMU_ENTER("pe_request_notification");
@@ -566,6 +570,7 @@ doca_pe_request_notification(struct doca_pe *pe)
 		}
 		tasks = tasks || has_ready(ctx);
 		scheduled = scheduled || ctx->reporting == EMU_REPORT_SCHEDULED;
+		chaos = chaos || ctx->chaos;
 	}
 	if (states || (tasks && !strict_edge)) {
 		emu_pe_signal(pe);
@@ -575,6 +580,9 @@ doca_pe_request_notification(struct doca_pe *pe)
 	if (doca_unlikely((atomic_load_explicit(&emu_special, memory_order_relaxed) &
 			   EMU_SPECIAL_FAULTS) != 0) &&
 	    emu_fault_notification(true) == EMU_NOTIFY_SPURIOUS) {
+		write_fd(pe);
+	}
+	if (doca_unlikely(chaos) && emu_chaos_spurious()) {
 		write_fd(pe);
 	}
 	emu_engine_handoff(pe);

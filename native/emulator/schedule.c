@@ -20,6 +20,13 @@ static uint64_t key_random;
 static pthread_cond_t executed = PTHREAD_COND_INITIALIZER; /* some task was */
 static uint32_t num_waiting;
 
+/* The virtual clock, picoseconds. */
+uint64_t
+emu_sched_now(void)
+{
+	return atomic_load(&clock_ps);
+}
+
 /* ---- settings ---- */
 
 /* See whether submits must look here; after any setting changed. */
@@ -27,7 +34,7 @@ void
 emu_sched_configured(void)
 {
 	bool wanted = emu_timing_on() || emu_get(EMU_HOLD) != 0 || emu_get(EMU_ORDER) != 0 ||
-		      emu_get(EMU_SLOT_LAG) != 0;
+		      emu_get(EMU_SLOT_LAG) != 0 || emu_get(EMU_CHAOS) != 0;
 
 	if (wanted) {
 		atomic_fetch_or(&emu_special, EMU_SPECIAL_SCHED);
@@ -243,6 +250,9 @@ emu_sched_submit(struct doca_task *task)
 		task->due = emu_timing_due(ctx->dev->device, atomic_load(&clock_ps), copy->len,
 					   (copy->special & EMU_TASK_PULL) == 0);
 	}
+	if (ctx->chaos) {
+		task->due = emu_chaos_submit_locked(task, task->due);
+	}
 	if (ctx->ordered) {
 		task->due = task->due > ctx->last_due ? task->due : ctx->last_due;
 		ctx->last_due = task->due;
@@ -279,8 +289,12 @@ tell_locked(void)
 {
 	for (struct doca_ctx *ctx = emu_engine_ctxs(); ctx != NULL; ctx = ctx->engine_next) {
 		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
-			const struct doca_task *task = due_locked(ctx);
+			const struct doca_task *task;
 
+			if (ctx->chaos) {
+				emu_chaos_run_locked(ctx);
+			}
+			task = due_locked(ctx);
 			if (task != NULL && task->executed) {
 				emu_pe_signal(ctx->pe);
 			}
@@ -307,7 +321,7 @@ charge_locked(struct doca_ctx *ctx)
 	uint64_t cost = emu_get(EMU_PROGRESS_COST) * PS_PER_NS;
 	const struct doca_task *task = due_locked(ctx);
 
-	if (pe->charged == call || ctx->heap_num == 0 || !emu_timing_on() ||
+	if (pe->charged == call || ctx->heap_num == 0 || (!emu_timing_on() && !ctx->chaos) ||
 	    emu_get(EMU_CLOCK) != CLOCK_AUTO || (task != NULL && !task->executed)) {
 		return;
 	}
@@ -344,6 +358,9 @@ emu_sched_pop(struct doca_ctx *ctx)
 
 	emu_engine_lock();
 	charge_locked(ctx);
+	if (ctx->chaos) {
+		emu_chaos_run_locked(ctx);
+	}
 	task = due_locked(ctx);
 	if (task != NULL && !task->finished) {
 		task = NULL;
@@ -421,12 +438,14 @@ emu_sched_arm(struct doca_pe *pe)
 {
 	struct doca_ctx *ctx = pe->cursor;
 	uint64_t next = UINT64_MAX;
+	bool ran = false;
 
 	if (emu_get(EMU_CLOCK) != CLOCK_AUTO) {
 		return;
 	}
 	emu_engine_lock();
 	for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
+		ran = (ctx->chaos && emu_chaos_run_locked(ctx)) || ran;
 		if (ctx->reporting == EMU_REPORT_SCHEDULED && ctx->heap_num != 0 &&
 		    !ctx->heap[0]->held && ctx->heap[0]->due < next) {
 			next = ctx->heap[0]->due;
@@ -434,6 +453,9 @@ emu_sched_arm(struct doca_pe *pe)
 	}
 	if (next != UINT64_MAX) {
 		move_clock_locked(next);
+	}
+	if (ran) {
+		tell_locked();
 	}
 	emu_engine_unlock();
 }

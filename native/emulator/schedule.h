@@ -26,6 +26,8 @@
 
 #include "emu.h"
 
+EMU_COLD uint64_t
+emu_sched_now(void);
 EMU_COLD void
 emu_sched_configured(void);
 EMU_COLD void
@@ -66,5 +68,21 @@ EMU_COLD bool
 emu_timing_on(void);
 EMU_COLD uint64_t
 emu_timing_due(struct emu_device *device, uint64_t now, uint64_t length, bool push);
+
+/* Decisions drawn from a seed (chaos.c). */
+EMU_COLD void
+emu_chaos_configured(void);
+EMU_COLD bool
+emu_chaos_refuses(void);
+EMU_COLD bool
+emu_chaos_fails(void);
+EMU_COLD bool
+emu_chaos_spurious(void);
+EMU_COLD uint64_t
+emu_chaos_submit_locked(struct doca_task *task, uint64_t due);
+EMU_COLD bool
+emu_chaos_run_locked(struct doca_ctx *ctx);
+EMU_COLD void
+emu_chaos_reported(const struct doca_task *task);
 
 #endif /* SCHEDULE_H_ */

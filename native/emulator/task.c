@@ -30,6 +30,9 @@ ring_doorbell(struct doca_ctx *ctx)
 	if (small || large) {
 		emu_add_own(&pe->stats.doorbells, 1);
 		emu_engine_doorbell(ctx, large);
+		if (doca_unlikely(ctx->chaos) && atomic_load(&pe->arm) == EMU_ARMED) {
+			emu_sched_arm(pe); /* the program sleeps, and no worker takes it */
+		}
 	}
 }
 
@@ -56,6 +59,10 @@ submit_inside(const char *func, struct doca_task *task, uint32_t flags, bool val
 		emu_sched_reap(ctx);
 	}
 	if (doca_unlikely(ctx->in_flight >= ctx->queue_depth)) {
+		emu_add_own(&pe->stats.again, 1);
+		return DOCA_ERROR_AGAIN;
+	}
+	if (doca_unlikely(ctx->chaos) && emu_chaos_refuses()) {
 		emu_add_own(&pe->stats.again, 1);
 		return DOCA_ERROR_AGAIN;
 	}

@@ -68,6 +68,7 @@
  *     notify=normal             late: notifications come a tick later (engine=manual: at a step);
  *                               suppress: they do not come
  *     seed=1                    of random orders
+ *     chaos=0, chaos_faults=0   see docaemu_chaos.h
  *     version=3.0.0058          doca_version_runtime
  *     max_buf_size=2M           of the default device, and of device lines that do not say
  *     max_buf_list_len=32       likewise (a guess: the card's value is not known)

@@ -3,7 +3,8 @@ Steering the embedded emulator: devices and their limits, engine modes, faults, 
 
 A product of its own and not part of the client: this is the control API of ``docaemu.h``, the one that C programs use.
 All of it is process-wide. Settings, with their defaults, are described in that header, which is installed beside the
-library. ``using()`` points these functions at another file, for example the flavour without experimental symbols.
+library; chaos, which draws every decision from a seed, in ``docaemu_chaos.h``. ``using()`` points these functions at
+another file, for example the flavour without experimental symbols.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from aiodocadma._library import emulator_path
 __all__ = [
     "CopyTrace",
     "Counters",
+    "Event",
     "Fault",
     "LiveObjects",
     "add_device",
+    "chaos_events",
     "complete",
     "configure",
     "counters",
@@ -45,6 +48,8 @@ __all__ = [
 ]
 
 _MAX_TRACED: Final = 64
+_MAX_EVENTS: Final = 65536
+_EVENTS: Final = ("", "submit", "again", "run", "report", "spurious")
 _ORDERS: Final = {"fifo": 0, "lifo": 1, "random": 2}
 
 
@@ -119,6 +124,27 @@ class CopyTrace(NamedTuple):
     src: int
     dst: int
     length: int
+
+
+class Event(NamedTuple):
+    """
+    One decision of chaos.
+
+    Attributes:
+        time_ns: Of the virtual clock.
+        kind: ``submit`` (taken; ``value``: nanoseconds it takes at least), ``again`` (a submit was refused; ``value``:
+            how many more will be), ``run`` (the bytes moved; ``value``: how many), ``report`` (the task ended;
+            ``value``: its code), ``spurious`` (an arm was answered for no reason).
+        task: The how-manyth submit that was taken; 0 for none.
+        value: See ``kind``.
+
+    Source: ``docaemu_chaos_events``.
+    """
+
+    time_ns: int
+    kind: str
+    task: int
+    value: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,6 +226,7 @@ def _load(path: str) -> tuple[cffi.FFI, Any]:
     ffi = cffi.FFI()
     fields = {cls: " ".join(f"uint64_t {name};" for name in cls._fields) for cls in (Counters, LiveObjects, CopyTrace)}
     ffi.cdef(f"""
+        struct docaemu_event {{ uint64_t time; uint64_t kind; uint64_t task; uint64_t value; }};
         struct docaemu_counters {{ {fields[Counters]} }};
         struct docaemu_live {{ {fields[LiveObjects]} }};
         struct docaemu_copy {{ {fields[CopyTrace]} }};
@@ -218,6 +245,7 @@ def _load(path: str) -> tuple[cffi.FFI, Any]:
         int docaemu_time_advance(uint64_t ns);
         int docaemu_hold(int on);
         int docaemu_release(size_t n, int order, size_t *released);
+        int docaemu_chaos_events(struct docaemu_event *events, size_t max, size_t *num, uint64_t *total);
     """)
     return ffi, ffi.dlopen(path)
 
@@ -495,3 +523,22 @@ def last_copies(n: int = 1) -> list[CopyTrace]:
     num = ffi.new("size_t *")
     _checked(lib.docaemu_last_copies(copies, len(copies), num), "docaemu_last_copies")
     return [CopyTrace(copies[i].src, copies[i].dst, copies[i].length) for i in range(num[0])]
+
+
+def chaos_events(n: int = _MAX_EVENTS, /) -> list[Event]:
+    """
+    What chaos decided since its seed was set.
+
+    Args:
+        n: How many at most; the emulator keeps 65,536.
+
+    Returns:
+        The latest ones, the oldest of them first.
+
+    Source: ``docaemu_chaos_events``.
+    """
+    ffi, lib = _emulator()
+    events = ffi.new("struct docaemu_event[]", max(0, min(n, _MAX_EVENTS)))
+    num = ffi.new("size_t *")
+    _checked(lib.docaemu_chaos_events(events, len(events), num, ffi.NULL), "docaemu_chaos_events")
+    return [Event(e.time, _EVENTS[e.kind], e.task, e.value) for e in events[0 : num[0]]]
