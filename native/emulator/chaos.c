@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chaos: see docaemu_chaos.h. A context in chaos is a scheduled one (schedule.h) of the manual
- * engine, in which the clock takes the part of docaemu_step(): whatever moves it, or looks at what is
- * due, runs the tasks whose moment has come. Functions ending in _locked want the engine's lock,
- * which guards everything here.
+ * Chaos: see docaemu_chaos.h. A context in chaos is a clocked one (schedule.h) whose times are drawn.
+ * Functions ending in _locked want the engine's lock, which guards everything here.
  */
 #include <docaemu_chaos.h>
 
@@ -140,35 +138,12 @@ emu_chaos_submit_locked(struct doca_task *task, uint64_t due)
 	return due;
 }
 
-/* Execute the tasks of a context whose moment has come; whether there were any. */
-bool
-emu_chaos_run_locked(struct doca_ctx *ctx)
+/* Note that a task ran. */
+void
+emu_chaos_ran_locked(const struct doca_task *task)
 {
-	struct emu_ring *ring = &ctx->large;
-	bool ran = false;
-	uint32_t i = 0;
-
-	while (i < emu_ring_waiting(ring)) {
-		struct doca_task *task =
-			atomic_load(&ring->slots[(atomic_load(&ring->head) + i) & ring->mask]);
-
-		if (task->run_at > emu_sched_now() && atomic_load(&ctx->broken) == 0) {
-			i++;
-			continue;
-		}
-		emu_ring_take(ring, i);
-		task->flushed = atomic_load(&ctx->broken) != 0 && emu_sched_flushes(task);
-		emu_engine_execute(task);
-		task->executed = 1;
-		task->finished = 1;
-		emu_add(&emu_stats.tasks_step, 1);
-		if (task->result == DOCA_SUCCESS) {
-			note_locked(DOCAEMU_EVENT_RUN, task->number,
-				    ((struct doca_dma_task_memcpy *)task)->len);
-		}
-		ran = true;
-	}
-	return ran;
+	note_locked(DOCAEMU_EVENT_RUN, task->number,
+		    ((const struct doca_dma_task_memcpy *)task)->len);
 }
 
 /* Note how a task ended. */

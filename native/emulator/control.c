@@ -22,7 +22,7 @@ struct setting {
 };
 
 static const struct setting settings[EMU_NUM_SETTINGS] = {
-	[EMU_ENGINE] = {"engine", KIND_WORD, 0, 0, 0, {"default", "worker", "manual"}},
+	[EMU_ENGINE] = {"engine", KIND_WORD, 0, 0, 0, {"default", "worker", "manual", "late"}},
 	[EMU_INLINE_MAX] = {"inline_max", KIND_SIZE, 64 << 10, 0, UINT64_MAX, {NULL}},
 	[EMU_NT_MIN] = {"nt_min", KIND_SIZE, 256 << 10, 0, UINT64_MAX, {NULL}},
 	[EMU_QUEUE_DEPTH] = {"queue_depth", KIND_SIZE, 0, 0, UINT32_MAX, {NULL}},

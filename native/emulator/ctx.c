@@ -119,7 +119,8 @@ doca_ctx_start(struct doca_ctx *ctx)
 		ctx->engine = EMU_ENGINE_WORKER;
 	}
 	ctx->chaos = emu_get(EMU_CHAOS) != 0;
-	if (ctx->chaos) {
+	ctx->clocked = ctx->chaos || ctx->engine == EMU_ENGINE_LATE;
+	if (ctx->clocked) {
 		ctx->engine = EMU_ENGINE_MANUAL;
 		ctx->latency_real = 0;
 	}
@@ -128,7 +129,7 @@ doca_ctx_start(struct doca_ctx *ctx)
 		return result;
 	}
 	emu_sched_start(ctx);
-	if (ctx->chaos) {
+	if (ctx->clocked) {
 		emu_sched_begin(ctx);
 	}
 	result = emu_engine_add(ctx);

@@ -78,7 +78,7 @@ enum emu_setting {
 	EMU_NUM_SETTINGS,
 };
 
-enum emu_engine_mode { EMU_ENGINE_DEFAULT, EMU_ENGINE_WORKER, EMU_ENGINE_MANUAL };
+enum emu_engine_mode { EMU_ENGINE_DEFAULT, EMU_ENGINE_WORKER, EMU_ENGINE_MANUAL, EMU_ENGINE_LATE };
 enum emu_strict { EMU_STRICT_OFF, EMU_STRICT_REPORT, EMU_STRICT_ABORT };
 
 extern _Atomic uint64_t emu_settings[EMU_NUM_SETTINGS];
@@ -468,8 +468,8 @@ struct doca_task {
 	struct doca_task *held_prev;
 	uint64_t lag_until; /* progress calls; the PE's thread */
 	uint64_t real_due;  /* latency_real: when it may be finished */
-	uint64_t run_at;    /* chaos: when its bytes move, virtual picoseconds; the engine's lock */
-	uint64_t number;    /* chaos: of the submit */
+	uint64_t run_at; /* clocked: when its bytes move, virtual picoseconds; the engine's lock */
+	uint64_t number; /* chaos: of the submit */
 };
 
 enum emu_sched_place { EMU_SCHED_NONE, EMU_SCHED_HEAP, EMU_SCHED_HELD };
@@ -527,7 +527,8 @@ struct doca_ctx {
 	uint8_t ordered;    /* setting of the user */
 	uint8_t reporting;  /* enum emu_report */
 	uint8_t watch_free; /* a freed task may need more than a place in the pool */
-	uint8_t chaos;	    /* see chaos.c; as of the start */
+	uint8_t clocked;    /* the clock runs the tasks, see schedule.h; as of the start */
+	uint8_t chaos;	    /* clocked by chance, see chaos.c; as of the start */
 	uint8_t serve_idle; /* SELECTIVE: it was about to become idle when the PE was armed */
 	uint32_t in_flight;
 	uint32_t allocated;

@@ -34,7 +34,8 @@ void
 emu_sched_configured(void)
 {
 	bool wanted = emu_timing_on() || emu_get(EMU_HOLD) != 0 || emu_get(EMU_ORDER) != 0 ||
-		      emu_get(EMU_SLOT_LAG) != 0 || emu_get(EMU_CHAOS) != 0;
+		      emu_get(EMU_SLOT_LAG) != 0 || emu_get(EMU_CHAOS) != 0 ||
+		      emu_get(EMU_ENGINE) == EMU_ENGINE_LATE;
 
 	if (wanted) {
 		atomic_fetch_or(&emu_special, EMU_SPECIAL_SCHED);
@@ -250,6 +251,7 @@ emu_sched_submit(struct doca_task *task)
 		task->due = emu_timing_due(ctx->dev->device, atomic_load(&clock_ps), copy->len,
 					   (copy->special & EMU_TASK_PULL) == 0);
 	}
+	task->run_at = task->due;
 	if (ctx->chaos) {
 		task->due = emu_chaos_submit_locked(task, task->due);
 	}
@@ -281,6 +283,38 @@ emu_sched_finished(struct doca_task *task)
 	emu_engine_unlock();
 }
 
+/* ---- clocked contexts ---- */
+
+/* Execute the tasks of a context whose moment has come; whether there were any. */
+static bool
+run_locked(struct doca_ctx *ctx)
+{
+	struct emu_ring *ring = &ctx->large;
+	bool ran = false;
+	uint32_t i = 0;
+
+	while (i < emu_ring_waiting(ring)) {
+		struct doca_task *task =
+			atomic_load(&ring->slots[(atomic_load(&ring->head) + i) & ring->mask]);
+
+		if (task->run_at > atomic_load(&clock_ps) && atomic_load(&ctx->broken) == 0) {
+			i++;
+			continue;
+		}
+		emu_ring_take(ring, i);
+		task->flushed = atomic_load(&ctx->broken) != 0 && emu_sched_flushes(task);
+		emu_engine_execute(task);
+		task->executed = 1;
+		task->finished = 1;
+		emu_add(&emu_stats.tasks_step, 1);
+		if (ctx->chaos && task->result == DOCA_SUCCESS) {
+			emu_chaos_ran_locked(task);
+		}
+		ran = true;
+	}
+	return ran;
+}
+
 /* ---- reporting; the PE's thread ---- */
 
 /* Tell the progress engines whose next task is due and executed. */
@@ -291,8 +325,8 @@ tell_locked(void)
 		if (ctx->reporting == EMU_REPORT_SCHEDULED) {
 			const struct doca_task *task;
 
-			if (ctx->chaos) {
-				emu_chaos_run_locked(ctx);
+			if (ctx->clocked) {
+				run_locked(ctx);
 			}
 			task = due_locked(ctx);
 			if (task != NULL && task->executed) {
@@ -358,8 +392,8 @@ emu_sched_pop(struct doca_ctx *ctx)
 
 	emu_engine_lock();
 	charge_locked(ctx);
-	if (ctx->chaos) {
-		emu_chaos_run_locked(ctx);
+	if (ctx->clocked) {
+		run_locked(ctx);
 	}
 	task = due_locked(ctx);
 	if (task != NULL && !task->finished) {
@@ -445,7 +479,7 @@ emu_sched_arm(struct doca_pe *pe)
 	}
 	emu_engine_lock();
 	for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
-		ran = (ctx->chaos && emu_chaos_run_locked(ctx)) || ran;
+		ran = (ctx->clocked && run_locked(ctx)) || ran;
 		if (ctx->reporting == EMU_REPORT_SCHEDULED && ctx->heap_num != 0 &&
 		    !ctx->heap[0]->held && ctx->heap[0]->due < next) {
 			next = ctx->heap[0]->due;
@@ -579,6 +613,24 @@ docaemu_hold(int on)
 	return DOCA_SUCCESS;
 }
 
+/* Let the time pass that armed programs sleep until what was released is due. */
+static void
+sleep_on_locked(void)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (struct doca_ctx *ctx = emu_engine_ctxs(); ctx != NULL; ctx = ctx->engine_next) {
+		if (ctx->reporting == EMU_REPORT_SCHEDULED && ctx->heap_num != 0 &&
+		    atomic_load(&ctx->pe->arm) == EMU_ARMED && ctx->heap[0]->due < next &&
+		    !ctx->heap[0]->held) {
+			next = ctx->heap[0]->due;
+		}
+	}
+	if (next != UINT64_MAX && emu_get(EMU_CLOCK) == CLOCK_AUTO) {
+		move_clock_locked(next);
+	}
+}
+
 static struct doca_task *
 pick_held_locked(int order)
 {
@@ -633,6 +685,7 @@ docaemu_release(size_t n, int order, size_t *released)
 		release_locked(task);
 		done++;
 	}
+	sleep_on_locked();
 	tell_locked();
 	emu_engine_unlock();
 	if (released != NULL) {

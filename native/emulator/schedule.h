@@ -14,6 +14,9 @@
  * worker was faster. All of it is guarded by the engine's lock; contexts that are not scheduled
  * never come here.
  *
+ * In a clocked context (engine=late, chaos) the clock takes the part of docaemu_step() in the manual
+ * engine: whatever moves it, or looks at what is due, runs the tasks whose moment has come.
+ *
  * The virtual clock is one for the process. It moves
  *     at an arm             to the time the next task of that progress engine is due
  *     in a progress call    by progress_cost; it stands still while a worker is at what is due, which
@@ -80,8 +83,8 @@ EMU_COLD bool
 emu_chaos_spurious(void);
 EMU_COLD uint64_t
 emu_chaos_submit_locked(struct doca_task *task, uint64_t due);
-EMU_COLD bool
-emu_chaos_run_locked(struct doca_ctx *ctx);
+EMU_COLD void
+emu_chaos_ran_locked(const struct doca_task *task);
 EMU_COLD void
 emu_chaos_reported(const struct doca_task *task);
 

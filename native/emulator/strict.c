@@ -274,16 +274,30 @@ sum_of_dst(const struct doca_dma_task_memcpy *task)
 	return total;
 }
 
+/* What is found is told once: the sum of what is there now goes on. */
 static void
-compare(const struct doca_dma_task_memcpy *task)
+compare_src(struct doca_dma_task_memcpy *task)
 {
-	if (sum_of_src(task) != task->src_sum) {
+	uint64_t now = sum_of_src(task);
+
+	if (now != task->src_sum) {
+		task->src_sum = now;
 		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
-			      "the source changed in flight");
+			      "the source changed in flight: %zu bytes at %p", task->len,
+			      (const void *)task->from);
 	}
-	if (sum_of_dst(task) != task->dst_sum) {
+}
+
+static void
+compare_dst(struct doca_dma_task_memcpy *task)
+{
+	uint64_t now = sum_of_dst(task);
+
+	if (now != task->dst_sum) {
+		task->dst_sum = now;
 		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
-			      "the destination was written by another in flight");
+			      "the destination was written by another in flight: %zu bytes at %p",
+			      task->len, (void *)task->to);
 	}
 }
 
@@ -304,22 +318,29 @@ emu_sum_submitted(struct doca_dma_task_memcpy *task)
 void
 emu_sum_begins(struct doca_dma_task_memcpy *task)
 {
-	compare(task);
+	compare_src(task);
+	compare_dst(task);
 }
 
-/* From here on the destination holds what was copied. */
+/* Nor while it ran. From here on the destination holds what was copied. */
 void
 emu_sum_done(struct doca_dma_task_memcpy *task)
 {
-	task->src_sum = sum_of_src(task);
-	task->dst_sum = sum_of_dst(task);
+	compare_src(task);
+	if (task->special == 0) {
+		task->dst_sum = task->src_sum;
+		compare_dst(task);
+	} else {
+		task->dst_sum = sum_of_dst(task);
+	}
 }
 
 /* Nor has anybody since, or since the submission if the task was flushed. */
 void
 emu_sum_reported(struct doca_dma_task_memcpy *task)
 {
-	compare(task);
+	compare_src(task);
+	compare_dst(task);
 	task->summed = false;
 }
 

@@ -30,7 +30,7 @@ ring_doorbell(struct doca_ctx *ctx)
 	if (small || large) {
 		emu_add_own(&pe->stats.doorbells, 1);
 		emu_engine_doorbell(ctx, large);
-		if (doca_unlikely(ctx->chaos) && atomic_load(&pe->arm) == EMU_ARMED) {
+		if (doca_unlikely(ctx->clocked) && atomic_load(&pe->arm) == EMU_ARMED) {
 			emu_sched_arm(pe); /* the program sleeps, and no worker takes it */
 		}
 	}

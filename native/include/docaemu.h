@@ -16,7 +16,9 @@
  * default is the stricter one for the client:
  *
  *     engine=default            default: small copies run in doca_pe_progress, workers take the
- *                               rest; worker: workers take all; manual: docaemu_step() only
+ *                               rest; worker: workers take all; manual: docaemu_step() only; late:
+ *                               no workers, a task's bytes do not move before its virtual time has
+ *                               come, in the call that progresses or arms
  *     inline_max=64K            the largest copy that may run inside doca_pe_progress
  *     nt_min=256K               copies from this size on use non-temporal stores
  *     queue_depth=0             tasks in flight per context before AGAIN; 0: as many as configured

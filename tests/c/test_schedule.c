@@ -608,10 +608,82 @@ test_the_same_seed_gives_the_same_events(void)
 	}
 }
 
-TESTS(TEST(test_rates_of_the_profiles), TEST(test_clock_by_hand),
-      TEST(test_time_passes_without_waiting), TEST(test_two_engines_share_the_clock),
-      TEST(test_a_fault_in_virtual_time), TEST(test_stop_does_not_wait_for_the_clock),
-      TEST(test_hold_and_release), TEST(test_release_before_the_execution),
-      TEST(test_hold_outlasts_a_stop), TEST(test_hold_in_the_middle),
-      TEST(test_a_schedule_begins_late), TEST(test_orders), TEST(test_ordered_completions_win),
-      TEST(test_the_same_seed_gives_the_same_events));
+/* ---- the engine that runs by the clock ---- */
+
+/* Bytes move when the time has come, and not before; there are no workers. */
+static void
+test_late_engine(void)
+{
+	struct bed bed;
+
+	configure("engine=late latency=1000 clock=manual");
+	bed_open(&bed, 4096, 8);
+	bed_start(&bed);
+	CHECK_EQ(live().workers, 0);
+	bed_submit(&bed, 0, 0, 2048, 64);
+	bed_progress(&bed);
+	OK(doca_pe_request_notification(bed.pe));
+	OK(docaemu_time_advance(999));
+	CHECK(!bed_readable(&bed, 0));
+	CHECK(memcmp(bed.memory, bed.memory + 2048, 64) != 0);
+	OK(docaemu_time_advance(1));
+	CHECK(bed_readable(&bed, 0));
+	CHECK(memcmp(bed.memory, bed.memory + 2048, 64) == 0);
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 1);
+	CHECK_EQ(counters().tasks_worker + counters().tasks_inline, 0);
+	bed_close(&bed);
+}
+
+/* Without virtual time it is the progress call; sleeping and a submit to an armed engine do as well. */
+static void
+test_late_engine_without_latency(void)
+{
+	struct bed bed;
+
+	configure("engine=late");
+	bed_open(&bed, 4096, 8);
+	bed_start(&bed);
+	bed_submit(&bed, 0, 0, 2048, 64);
+	CHECK(memcmp(bed.memory, bed.memory + 2048, 64) != 0);
+	CHECK_EQ(bed_progress(&bed), 1);
+	OK(doca_pe_request_notification(bed.pe));
+	bed_submit(&bed, 1, 64, 2112, 64);
+	CHECK(bed_readable(&bed, 0));
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 2);
+	bed_close(&bed);
+}
+
+/* A release to a program that sleeps: the time passes that it sleeps. */
+static void
+test_release_while_armed_in_virtual_time(void)
+{
+	for (size_t i = 0; i < 3; i++) {
+		struct bed bed;
+
+		configure(engines[i]);
+		configure("latency=1000 hold=1");
+		bed_open(&bed, 4096, 8);
+		bed_start(&bed);
+		bed_submit(&bed, 0, 0, 2048, 64);
+		execute_all(&bed);
+		OK(doca_pe_request_notification(bed.pe));
+		CHECK(!bed_readable(&bed, 0));
+		OK(docaemu_release(1, DOCAEMU_ORDER_FIFO, NULL));
+		CHECK(bed_readable(&bed, 0));
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_ok, 1);
+		bed_close(&bed);
+		OK(docaemu_reset());
+	}
+}
+
+TESTS(TEST(test_release_while_armed_in_virtual_time), TEST(test_late_engine),
+      TEST(test_late_engine_without_latency), TEST(test_rates_of_the_profiles),
+      TEST(test_clock_by_hand), TEST(test_time_passes_without_waiting),
+      TEST(test_two_engines_share_the_clock), TEST(test_a_fault_in_virtual_time),
+      TEST(test_stop_does_not_wait_for_the_clock), TEST(test_hold_and_release),
+      TEST(test_release_before_the_execution), TEST(test_hold_outlasts_a_stop),
+      TEST(test_hold_in_the_middle), TEST(test_a_schedule_begins_late), TEST(test_orders),
+      TEST(test_ordered_completions_win), TEST(test_the_same_seed_gives_the_same_events));

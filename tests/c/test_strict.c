@@ -21,6 +21,15 @@ run(struct bed *bed)
 /* ---- bytes in flight ---- */
 
 static void
+expect_at(const char *what, size_t length, const void *address)
+{
+	char wanted[128];
+
+	snprintf(wanted, sizeof(wanted), "%s: %zu bytes at %p", what, length, address);
+	expect_violations(1, wanted);
+}
+
+static void
 test_4_6_7_source_changed_in_flight(void)
 {
 	struct bed bed;
@@ -31,7 +40,7 @@ test_4_6_7_source_changed_in_flight(void)
 	bed_submit(&bed, 0, 0, 2048, 64);
 	bed.memory[63] ^= 1;
 	run(&bed);
-	expect_violations(1, "(submitted): the source changed in flight");
+	expect_at("(submitted): the source changed in flight", 64, bed.memory);
 	/* after the copy, before the report */
 	bed_submit(&bed, 1, 0, 2048, 61);
 	OK(docaemu_step(1, DOCAEMU_ORDER_FIFO, NULL));
@@ -57,7 +66,7 @@ test_4_6_7_destination_written_in_flight(void)
 	bed_submit(&bed, 0, 0, 2048, 64);
 	bed.memory[2048] ^= 1;
 	run(&bed);
-	expect_violations(1, "the destination was written by another in flight");
+	expect_at("the destination was written by another in flight", 64, bed.memory + 2048);
 	bed_submit(&bed, 1, 0, 2048, 64);
 	OK(docaemu_step(1, DOCAEMU_ORDER_FIFO, NULL));
 	bed.memory[2048 + 63] ^= 1;
@@ -555,7 +564,7 @@ test_abort_names_the_violation(void)
 
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 	CHECK(strstr(text, "doca_task_submit: task") != NULL);
-	CHECK(strstr(text, "the source changed in flight\n") != NULL);
+	CHECK(strstr(text, "the source changed in flight: ") != NULL);
 }
 
 TESTS(TEST(test_4_6_7_source_changed_in_flight), TEST(test_4_6_7_destination_written_in_flight),
