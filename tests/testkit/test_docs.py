@@ -1,0 +1,41 @@
+"""The tests that ``docs/`` shows pass, as pytest runs them; ``tests/meta`` runs the other snippets."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+CONFTEST = """
+import asyncio
+import builtins
+
+import uvloop
+
+builtins.asyncio = asyncio  # as in every snippet
+
+
+def pytest_asyncio_loop_factories(config, item):
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""
+
+
+def test_the_tests_in_the_docs(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    shown = 0
+    for page in sorted(DOCS.rglob("*.md")):
+        for match in re.finditer(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+            if tests := re.findall(r"^(?:async )?def test_", match[1], re.MULTILINE):
+                shown += len(tests)
+                line = page.read_text()[: match.start()].count("\n") + 1
+                (tmp_path / f"test_{page.stem}_{line}.py").write_text(match[1])
+    assert shown > 10
+    command = [sys.executable, "-m", "pytest", "-q", "--asyncio-mode=auto", "-p", "no:cacheprovider", "--timeout=20"]
+    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, timeout=55, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed
+    assert int(passed[1]) > shown
