@@ -198,6 +198,42 @@ doca_error_t
 adma_device_query(struct adma_device *device, struct adma_caps *caps, struct adma_failure *failure)
 {
 	struct adma_library *lib = device->library;
+	const struct doca_devinfo *devinfo = lib->doca_dev_as_devinfo(device->dev);
+	doca_error_t result = lib->doca_dma_cap_task_memcpy_is_supported(devinfo);
 
-	return query_caps(lib, lib->doca_dev_as_devinfo(device->dev), caps, failure);
+	if (result != DOCA_SUCCESS) {
+		FAIL(failure, result, "doca_dma_cap_task_memcpy_is_supported");
+		return result;
+	}
+	return query_caps(lib, devinfo, caps, failure);
+}
+
+doca_error_t
+adma_device_num_tasks(struct adma_library *lib, const char *pci_addr, uint32_t *num_tasks,
+		      struct adma_failure *failure)
+{
+	struct doca_dev *dev;
+	struct doca_dma *dma;
+	uint32_t answer;
+	doca_error_t result;
+
+	result = open_listed(lib, pci_addr, &dev, failure);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	result = lib->doca_dma_create(dev, &dma);
+	if (result != DOCA_SUCCESS) {
+		FAIL(failure, result, "doca_dma_create");
+		goto close_dev;
+	}
+	result = lib->doca_dma_cap_get_max_num_tasks(dma, &answer);
+	if (result != DOCA_SUCCESS) {
+		FAIL(failure, result, "doca_dma_cap_get_max_num_tasks");
+	} else {
+		*num_tasks = answer;
+	}
+	lib->doca_dma_destroy(dma);
+close_dev:
+	lib->doca_dev_close(dev);
+	return result;
 }

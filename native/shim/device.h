@@ -67,8 +67,28 @@ adma_device_open(struct adma_library *library, const char *pci_addr, struct adma
 doca_error_t
 adma_device_close(struct adma_device *device);
 
-/** Ask an opened device anew. */
+/**
+ * Ask an opened device anew: whether it can, and how much; max_num_tasks is 0, for that needs a context.
+ *
+ * @retval DOCA_SUCCESS caps are filled
+ * @retval other what failure->call answered
+ * Threads: any; may reach firmware.
+ */
 doca_error_t
 adma_device_query(struct adma_device *device, struct adma_caps *caps, struct adma_failure *failure);
+
+/**
+ * How many tasks a context of a listed device may have: opens the device and makes a context, which is never started.
+ *
+ * @param[in] library a loaded library
+ * @param[in] pci_addr as adma_devices_list() gave it
+ * @param[out] num_tasks
+ * @param[out] failure the call that failed
+ * @retval DOCA_SUCCESS answered; nothing is left open
+ * Threads: any; may reach firmware.
+ */
+doca_error_t
+adma_device_num_tasks(struct adma_library *library, const char *pci_addr, uint32_t *num_tasks,
+		      struct adma_failure *failure);
 
 #endif

@@ -108,6 +108,7 @@ struct channel {
 	struct adma_copy *deferred; /* ended, to be resolved in the next turn; linked by next */
 	struct adma_copy **deferred_end;
 	struct cohort *cohort; /* of the current turn */
+	struct future *asking; /* whose exception the hook is making; not held */
 };
 
 struct buffer {
@@ -154,6 +155,7 @@ struct future {
 	uint8_t lost : 1;	  /* given up: ended although the engine may still hold it */
 	uint8_t unseen : 1;	  /* an exception that nobody has retrieved */
 	uint8_t retrieved : 1;	  /* somebody has asked for the outcome */
+	uint8_t examined : 1;	  /* ended, but the cause of its error is still looked for */
 };
 
 /* What `await future` runs. */
@@ -506,6 +508,7 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->lost = 0;
 	self->unseen = 0;
 	self->retrieved = 0;
+	self->examined = 0;
 	PyObject_GC_Track(self);
 	return self;
 }
@@ -721,19 +724,25 @@ static PyObject *
 future_failure(struct future *self, PyObject **fatal)
 {
 	bool many = self->copy.code == DOCA_SUCCESS && !self->copy.flushed && !self->copy.abandoned;
-	PyObject *error = many ? future_many_failure(self)
-			       : PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO",
-						     (PyObject *)self, (int)self->copy.code,
-						     (int)self->copy.phase,
-						     self->copy.flushed ? Py_True : Py_False,
-						     self->copy.abandoned ? Py_True : Py_False);
+	struct future *before =
+		self->channel->asking; /* a finaliser may start a copy in the hook */
+	PyObject *error;
 
+	self->channel->asking = self;
+	error = many ? future_many_failure(self)
+		     : PyObject_CallMethod((PyObject *)self->channel, "_failure", "OiiOO",
+					   (PyObject *)self, (int)self->copy.code,
+					   (int)self->copy.phase,
+					   self->copy.flushed ? Py_True : Py_False,
+					   self->copy.abandoned ? Py_True : Py_False);
+	self->channel->asking = before;
 	if (error != NULL && !PyExceptionInstance_Check(error)) {
 		PyErr_Format(PyExc_TypeError, "_failure() gave %R, which is no exception", error);
 		Py_CLEAR(error);
 	}
 	if (error == NULL) {
 		error = take_error();
+		self->examined = 0; /* whoever wanted to look for a cause has failed */
 		if (is_fatal(error) && *fatal == NULL) {
 			*fatal = Py_NewRef(error);
 		}
@@ -816,7 +825,11 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 		}
 		future->plan = NULL;
 		future->copy.plan = NULL;
-		future_conclude(future, fatal);
+		if (future->examined) {
+			pending_add(channel, future);
+		} else {
+			future_conclude(future, fatal);
+		}
 		Py_XDECREF((PyObject *)src);
 		Py_XDECREF((PyObject *)dst);
 		Py_XDECREF((PyObject *)plan);
@@ -945,6 +958,22 @@ channel_cohort(struct channel *self)
 	return self->cohort;
 }
 
+/* The search for the cause is over, or nobody waits for it any more. */
+static void
+future_conclude_examined(struct future *self, PyObject **fatal)
+{
+	struct channel *channel = self->channel;
+
+	Py_INCREF((PyObject *)self);
+	self->examined = 0;
+	pending_remove(self);
+	future_conclude(self, fatal);
+	Py_DECREF((PyObject *)self);
+	if (channel->num_pending == 0 && channel->want_idle && !is_forked(channel)) {
+		wake(channel);
+	}
+}
+
 /* Mark a pending copy as cancelled; what DOCA does not have yet is withdrawn. Nothing is raised. */
 static void
 future_ask(struct future *self, PyObject *message)
@@ -967,6 +996,10 @@ future_ask(struct future *self, PyObject *message)
 	if (cohort != NULL && self->state == FUTURE_PENDING) {
 		cohort->remaining++;
 		self->cohort = cohort;
+	}
+	if (self->examined) {
+		future_conclude_examined(self, NULL); /* the engine has let go long ago */
+		return;
 	}
 	if (self->started) {
 		wake(channel);
@@ -2791,7 +2824,11 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 				raise_error(fatal);
 				goto refused;
 			}
-			future_end(future, FUTURE_FAILED, &fatal);
+			if (future->examined) {
+				pending_add(self, future);
+			} else {
+				future_end(future, FUTURE_FAILED, &fatal);
+			}
 		}
 		/* A fault stops the context: the turn begins the restart. */
 		if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
@@ -3247,6 +3284,60 @@ channel_fail(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		replace(&future->error, Py_NewRef(args[1]));
 	}
 	return channel_conclude_reserved(self, future);
+}
+
+PyDoc_STRVAR(
+	channel_examine_doc,
+	"_examine($self, future, /)\n"
+	"--\n"
+	"\n"
+	"Keep a failed future pending until _conclude(), while the cause is looked for. Only "
+	"inside _failure() and _many_failure(), for their future.\n"
+	"\n"
+	"Returns:\n"
+	"    False if it was cancelled: nobody waits for the cause. If True, the caller must hold "
+	"the future.\n"
+	"\n"
+	"Cancellation: Ends the future at once, as cancelled.\n"
+	"Source: aiodocadma.\n");
+
+static PyObject *
+channel_examine(PyObject *object, PyObject *argument)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future = self->asking;
+
+	if (future == NULL || (PyObject *)future != argument) {
+		PyErr_SetString(PyExc_RuntimeError, "not the future that is failing now");
+		return NULL;
+	}
+	future->examined = future->state == FUTURE_PENDING && !future->asked;
+	return PyBool_FromLong(future->examined);
+}
+
+PyDoc_STRVAR(channel_conclude_doc,
+	     "_conclude($self, future, /)\n"
+	     "--\n"
+	     "\n"
+	     "End a future of which _examine() was true, with the exception that the "
+	     "hook gave; nothing if it was cancelled meanwhile.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
+
+static PyObject *
+channel_conclude(PyObject *object, PyObject *argument)
+{
+	struct future *future = (struct future *)argument;
+	PyObject *fatal = NULL;
+
+	if (Py_TYPE(argument) != future_type || future->channel != (struct channel *)object) {
+		PyErr_SetString(PyExc_TypeError, "_conclude() takes a CopyFuture of this channel");
+		return NULL;
+	}
+	if (future->examined) {
+		future_conclude_examined(future, &fatal);
+	}
+	return none_unless(fatal);
 }
 
 /* ---- Plan: a copy of many pieces ---- */
@@ -3932,6 +4023,66 @@ channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(
+	channel_sides_doc,
+	"_sides($self, future, index=0, /)\n"
+	"--\n"
+	"\n"
+	"Where a failing copy reads and writes. Only inside _failure() and _many_failure(), for "
+	"their future.\n"
+	"\n"
+	"Args:\n"
+	"    future: The hook's.\n"
+	"    index: Of the pair, for a copy of many.\n"
+	"\n"
+	"Returns:\n"
+	"    (source address, source access, destination address, destination access, length); "
+	"access is the map's DOCA_ACCESS_FLAG_... bits. None for a copy of many pieces where it "
+	"is not known which failed.\n"
+	"\n"
+	"Source: aiodocadma.\n");
+
+static PyObject *
+channel_sides(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
+{
+	struct channel *self = (struct channel *)object;
+	struct future *future = self->asking;
+	unsigned long long index = 0;
+	struct adma_piece piece;
+
+	if (num_args < 1 || num_args > 2) {
+		wrong_number("_sides", "1 or 2 arguments", num_args);
+		return NULL;
+	}
+	if (num_args == 2) {
+		index = PyLong_AsUnsignedLongLong(args[1]);
+		if (index == (unsigned long long)-1 && PyErr_Occurred()) {
+			return NULL;
+		}
+	}
+	if (future == NULL || (PyObject *)future != args[0]) {
+		PyErr_SetString(PyExc_RuntimeError, "not the future that is failing now");
+		return NULL;
+	}
+	if (future->copy.plan == NULL) {
+		const struct adma_copy *copy = &future->copy;
+
+		piece = (struct adma_piece){copy->src_map, copy->dst_map, copy->src, copy->dst,
+					    copy->length};
+	} else if (num_args == 1) {
+		Py_RETURN_NONE;
+	} else if (index < future->copy.plan->count) {
+		future->copy.plan->piece(future->copy.plan, index, &piece);
+	} else {
+		PyErr_SetString(PyExc_IndexError, "no such pair");
+		return NULL;
+	}
+	return Py_BuildValue("(KIKIK)", (unsigned long long)(uintptr_t)piece.src,
+			     (unsigned)piece.src_map->access,
+			     (unsigned long long)(uintptr_t)piece.dst,
+			     (unsigned)piece.dst_map->access, (unsigned long long)piece.length);
+}
+
 PyDoc_STRVAR(channel_want_room_doc, "_want_room($self, wanted, /)\n"
 				    "--\n"
 				    "\n"
@@ -4066,8 +4217,8 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 				"the future is not a started one of this channel");
 		return NULL;
 	}
-	if (future->state != FUTURE_PENDING || future->link.next == NULL) {
-		/* Ended, or let go by the engine and only waiting for its cohort. */
+	if (future->state != FUTURE_PENDING || future->link.next == NULL || future->examined) {
+		/* Ended, or let go by the engine and only waiting for its cohort or its cause. */
 		Py_RETURN_FALSE;
 	}
 	replace(&future->error, Py_NewRef(args[1]));
@@ -4241,7 +4392,7 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 		     link = link->next) {
 			struct future *future = future_of_link(link);
 
-			if (!future->reserved) {
+			if (!future->reserved && !future->examined) {
 				Py_VISIT(future);
 			}
 		}
@@ -4313,6 +4464,9 @@ static PyMethodDef channel_methods[] = {
 	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
 	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
 	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
+	{"_examine", channel_examine, METH_O, channel_examine_doc},
+	{"_conclude", channel_conclude, METH_O, channel_conclude_doc},
+	{"_sides", METHOD(channel_sides), METH_FASTCALL, channel_sides_doc},
 	{"_cancel_all", channel_cancel_all, METH_NOARGS, channel_cancel_all_doc},
 	{"_abandon", channel_abandon, METH_NOARGS, channel_abandon_doc},
 	{"_close_begin", channel_close_begin, METH_NOARGS, channel_close_begin_doc},

@@ -38,6 +38,9 @@ adma_library_error_descr(const struct adma_library *library, int code);
 const char *
 adma_library_path(const struct adma_library *library);
 
+doca_error_t
+adma_library_log_to(const struct adma_library *library, int fd, uint32_t level);
+
 /* device.h */
 struct adma_device;
 
@@ -67,6 +70,11 @@ adma_device_open(struct adma_library *library, const char *pci_addr, struct adma
 		 struct adma_failure *failure);
 doca_error_t
 adma_device_close(struct adma_device *device);
+doca_error_t
+adma_device_query(struct adma_device *device, struct adma_caps *caps, struct adma_failure *failure);
+doca_error_t
+adma_device_num_tasks(struct adma_library *library, const char *pci_addr, uint32_t *num_tasks,
+		      struct adma_failure *failure);
 
 /* memory.h */
 struct adma_mmap;

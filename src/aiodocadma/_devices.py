@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
 
 from aiodocadma import _native
+from aiodocadma._causes import CODES, Evidence
 from aiodocadma._library import Library, open_library
 from aiodocadma.exceptions import DocaError, DocaNotFoundError, DocaNotSupportedError
 
@@ -21,10 +23,12 @@ class Capabilities:
     Args:
         max_buf_size: Bytes one memcpy task may move.
         max_buf_list_len: Elements a buffer list may have; 1 means that lists are not supported.
-        max_num_tasks: Tasks one context may have; None where no context was made to ask.
+        max_num_tasks: Tasks one context may have; None where no context could be made to ask.
         export_pci: Whether memory can be exported to the PCI peer.
         create_from_export_pci: Whether a peer's export can be imported.
         queried_at: When, in UTC.
+        device: The PCI address of the device that answered.
+        version: Of the library that asked, or None if it does not tell.
 
     Source: ``doca_dma_cap_task_memcpy_get_max_buf_size``, ``doca_dma_cap_task_memcpy_get_max_buf_list_len``,
         ``doca_dma_cap_get_max_num_tasks``, ``doca_mmap_cap_is_export_pci_supported``,
@@ -37,9 +41,11 @@ class Capabilities:
     export_pci: bool
     create_from_export_pci: bool
     queried_at: datetime.datetime
+    device: str
+    version: str | None
 
     @classmethod
-    def _from_native(cls, caps: _native.Caps) -> Capabilities:
+    def _from_native(cls, caps: _native.Caps, device: str, version: str | None) -> Capabilities:
         return cls(
             caps.max_buf_size,
             caps.max_buf_list_len,
@@ -47,7 +53,25 @@ class Capabilities:
             caps.export_pci,
             caps.create_from_export_pci,
             datetime.datetime.now(datetime.UTC),
+            device,
+            version,
         )
+
+    def diff(self, other: Capabilities) -> dict[str, tuple[object, object]]:
+        """
+        What another snapshot says otherwise.
+
+        Args:
+            other: For example a later one of the same device, or one of another device.
+
+        Returns:
+            ``{field: (here, there)}``; empty if both say the same. When they were taken is not compared.
+
+        Source: aiodocadma.
+        """
+        names = [field.name for field in dataclasses.fields(self) if field.name != "queried_at"]
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,12 +115,13 @@ class DeviceInfo:
         return frozenset(names - {""})
 
 
-def list_devices(library: Library) -> list[DeviceInfo]:
+def list_devices(library: Library, *, num_tasks: bool = False) -> list[DeviceInfo]:
     """
     List the devices of a loaded library.
 
     Args:
         library: Where to look.
+        num_tasks: Whether to ask for ``max_num_tasks``, too: that opens each device and makes a context on it.
 
     Returns:
         One entry per device, in DOCA's order.
@@ -109,7 +134,7 @@ def list_devices(library: Library) -> list[DeviceInfo]:
     try:
         listed = library.native.devices()
     except _native.Failure as failure:
-        raise library.error(failure) from None
+        raise library.error(Evidence(failure.code, failure.call, failure.phase, "listing the devices")) from None
     return [
         DeviceInfo(
             pci_address=info.pci_address,
@@ -120,7 +145,7 @@ def list_devices(library: Library) -> list[DeviceInfo]:
             if info.memcpy_supported == 0
             else f"{library.native.error_name(info.memcpy_supported)} "
             f"({library.native.error_descr(info.memcpy_supported)})",
-            capabilities=Capabilities._from_native(info.caps) if info.memcpy_supported == 0 else None,
+            capabilities=_capabilities(library, info, num_tasks) if info.memcpy_supported == 0 else None,
             emulated=library.emulated,
             library=library.path,
             version=library.version,
@@ -129,9 +154,18 @@ def list_devices(library: Library) -> list[DeviceInfo]:
     ]
 
 
+def _capabilities(library: Library, info: _native.DevInfo, num_tasks: bool) -> Capabilities:
+    caps = info.caps
+    if num_tasks:
+        # A device that cannot be opened now is listed all the same.
+        with contextlib.suppress(_native.Failure):
+            caps = caps._replace(max_num_tasks=library.native.num_tasks(info.pci_address))
+    return Capabilities._from_native(caps, info.pci_address, library.version)
+
+
 def devices(library: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
     """
-    List the devices, also those that cannot do DMA.
+    List the devices, also those that cannot do DMA. Each that can is opened for a moment, to ask for all it can do.
 
     Args:
         library: As for ``open_dma()``.
@@ -145,7 +179,7 @@ def devices(library: str | os.PathLike[str] | None = None) -> list[DeviceInfo]:
 
     Source: ``doca_devinfo_create_list``.
     """
-    return list_devices(open_library(library))
+    return list_devices(open_library(library), num_tasks=True)
 
 
 def select_device(library: Library, wanted: str | None) -> DeviceInfo:
@@ -189,4 +223,13 @@ def _names(listed: list[DeviceInfo]) -> str:
 
 
 def _refusal(library: Library, kind: type[DocaError], cause: str, hint: str | None) -> DocaError:
-    return kind(descr=library.native.error_descr(kind.code), phase="open", cause=cause, next_step=hint)
+    layer, step = CODES[kind.code]
+    return kind(
+        descr=library.native.error_descr(kind.code),
+        phase="open",
+        cause=cause,
+        cause_name="device_cannot" if kind is DocaNotSupportedError else "device_not_listed",
+        layer=layer,
+        rule="R13",
+        next_step=hint or step,
+    )

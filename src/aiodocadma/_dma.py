@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeVar,
 
 from aiodocadma import _native, _worker
 from aiodocadma._admission import Admission, wake
-from aiodocadma._engine import Engine
+from aiodocadma._causes import Evidence, Sides, checks_for
+from aiodocadma._engine import Engine, Unexamined
+from aiodocadma._examination import Examinations
 from aiodocadma._held import HeldCopies
 from aiodocadma._many import Offsets, offset_columns
 from aiodocadma._memory import Buffer, MemoryMap, view_of
@@ -132,6 +134,7 @@ class DMA(Channel):
         self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
         self._fault_timer: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
+        self._examinations = Examinations(loop, engine.diagnosis.check, self._conclude, self._examined)
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
         self._close_failure_told = False
@@ -317,8 +320,14 @@ class DMA(Channel):
         return await export_map(self, memory, access)
 
     async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
-        if nbytes <= QUICK_PIN_BYTES and (registered := self._engine.register_now(address, nbytes, access)) is not None:
-            return MemoryMap._adopt(self, registered, keep)
+        if nbytes <= QUICK_PIN_BYTES:
+            try:
+                registered = self._engine.register_now(address, nbytes, access)
+            except Unexamined as unexamined:
+                evidence = unexamined.evidence
+                raise await _worker.call(self._engine.diagnosis.of, evidence) from None
+            if registered is not None:
+                return MemoryMap._adopt(self, registered, keep)
         return await self._in_worker(
             functools.partial(self._engine.register, address, nbytes, access),
             lambda registered: MemoryMap._adopt(self, registered, keep),
@@ -366,8 +375,8 @@ class DMA(Channel):
                 if self._closing is not None:
                     self._advance()
 
-        self._registering += 1
         _worker.start(self._loop, function, ended)
+        self._registering += 1
 
     async def _registered(self) -> None:
         """Wait until a registration under way has ended."""
@@ -521,7 +530,10 @@ class DMA(Channel):
         sources = [item for item in sources if item.plain.nbytes]
         items = [*sources, *(item for item in destinations if item.plain.nbytes)]
         if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
-            buffers = [self._mapped(item, self._engine.register_now) for item in items]
+            try:
+                buffers = [self._mapped(item, self._engine.register_now) for item in items]
+            except Unexamined as unexamined:
+                return self._refused(unexamined.evidence, nbytes, tag)
             if None not in buffers:
                 return self._copy_buffers(cast("list[Buffer]", buffers), len(sources), tag)
 
@@ -548,6 +560,20 @@ class DMA(Channel):
                 items.clear()  # until here they keep the maps from being closed; now the copy does
 
         self._start_worker(register, then)
+        return future
+
+    def _refused(self, evidence: Evidence, nbytes: int, tag: object) -> CopyFuture:
+        """A copy whose memory DOCA refused: a worker looks for the cause, and the future tells it."""
+        future = self._reserve(nbytes, tag)
+
+        def then(error: DocaError | None, exception: BaseException | None) -> None:
+            self._fail(future, cast(BaseException, error or exception))
+            self._admission.after_turn()
+
+        try:
+            self._start_worker(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
+        except RuntimeError:  # no thread can be had
+            then(self._engine.diagnosis.error(evidence, tag), None)
         return future
 
     def _copy_buffers(self, buffers: list[Buffer], num_sources: int, tag: object) -> CopyFuture:
@@ -593,19 +619,58 @@ class DMA(Channel):
             if self._lost is not None:
                 return self._lost_error()
             return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        cause = f"copying {future._nbytes} bytes from src to dst"
-        error = self._engine.error(_native.copy_failure(code, phase), cause=cause, tag=future.tag)
-        return _flushed(error, future.tag) if flushed else error
+        evidence = self._evidence(code, phase, future._nbytes, self._sides(future))
+        error = self._engine.diagnosis.error(evidence, future.tag)
+        if flushed:
+            return _flushed(error, future.tag)
+        self._find_causes(future, [(error, evidence)])
+        return error
 
     def _many_failure(
         self, future: CopyFuture, failures: list[tuple[int, int, int, bool]], count: int, /
     ) -> BaseException:
         """Make the exception of a copy of many pairs of which some failed."""
         errors: dict[int, Exception] = {}
+        failed = []
         for index, code, phase, flushed in failures:
-            error = self._engine.error(_native.copy_failure(code, phase), tag=future.tag)
+            sides = self._sides(future, index)
+            evidence = self._evidence(code, phase, sides[-1] if sides is not None else 0, sides)
+            error = self._engine.diagnosis.error(evidence, future.tag)
             errors[index] = _flushed(error, future.tag) if flushed else error
+            if not flushed:
+                failed.append((error, evidence))
+        self._find_causes(future, failed)
         return CopyManyError(errors, count)
+
+    def _evidence(self, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int] | None) -> Evidence:
+        status = self._native.status()
+        return self._engine.diagnosis.evidence(
+            _native.copy_failure(code, phase),
+            f"copying {nbytes} bytes from src to dst",
+            nbytes=nbytes,
+            sides=Sides(*sides) if sides is not None else None,
+            caps=self._capabilities,
+            transitions=tuple((step >> 4, step & 15) for step in status.transitions if step),
+            in_flight=status.in_flight,
+            num_tasks=status.num_tasks,
+            completed=self._native.counters()["segments_completed"],
+        )
+
+    def _find_causes(self, future: CopyFuture, failed: list[tuple[DocaError, Evidence]]) -> None:
+        """
+        Where the cause is not known at once, keep the future pending until a worker has asked.
+
+        The engine has let go of the copy: all that is late is its exception, other copies go on, and cancelling it ends
+        it at once.
+        """
+        unknown = [(error, evidence) for error, evidence in failed if checks_for(evidence.code, evidence.phase)]
+        if self._examinations.start(future, unknown):
+            self._examine(future)
+
+    def _examined(self) -> None:
+        """No cause is looked for any more; closing waits for that."""
+        if self._closing is not None:
+            self._advance()
 
     def _on_room(self) -> None:
         """A turn is over, and somebody waits for room or for DOCA to begin."""
@@ -668,7 +733,7 @@ class DMA(Channel):
             self._fault_timer.cancel()
             self._fault_timer = None
         if self._closing is not None:
-            if not self._registering:
+            if not self._registering and not self._examinations.running:
                 # What was flushed since closing began is not replayed. The turn that ends it precedes the close.
                 self._abandon()
                 self._loop.remove_reader(self._native.fd)

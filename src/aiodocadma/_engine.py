@@ -9,17 +9,22 @@ channel is parked, when the loop's thread stays away from the progress engine.
 from __future__ import annotations
 
 import os
-import resource
 import threading
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from aiodocadma import _native
 from aiodocadma._devices import Capabilities, DeviceInfo, select_device
+from aiodocadma._diagnosis import Diagnosis
 from aiodocadma._library import Library, open_library
 from aiodocadma.exceptions import ClosedError, DocaError
 
-__all__ = ["Engine", "OnFlush"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aiodocadma._causes import Evidence
+
+__all__ = ["Engine", "OnFlush", "Unexamined"]
 
 # Policy, not limits of a device.
 GRAVEYARD_BYTES: Final = 64 * 1024 * 1024  # closed maps may pin this much before the context is recycled
@@ -30,12 +35,12 @@ STRIPE_BYTES: Final = 64 * 1024
 FAIR_BYTES: Final = 12 * 1024
 FAIR_WINDOW_BYTES: Final = 108 * 1024
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
+CLOSE_TIMEOUT: Final = 2.0  # seconds that closing the device waits for it to answer a query
 
 # Calls whose failure leaves something that uses the device.
 DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
 
-# What doca_mmap_start() may answer when too much memory is locked: NOT_PERMITTED, NO_MEMORY.
-MEMLOCK_CODES: Final = frozenset({2, 7})
+IN_USE: Final = 3  # DOCA_ERROR_IN_USE
 
 # What doca_mmap_create_from_export() means by a code, and what to do.
 IMPORT_CAUSES: Final = {
@@ -48,13 +53,12 @@ IMPORT_CAUSES: Final = {
 OnFlush = Literal["replay", "fail"]
 
 
-def _locked_memory() -> str:
-    """The limit of locked memory, and how much of it is used: what a failed registration is about, most often."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    limit = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // 1024} KiB"
-    with open("/proc/self/status") as status:
-        locked = next((line.split()[1] for line in status if line.startswith("VmLck:")), "0")
-    return f"RLIMIT_MEMLOCK is {limit}, {locked} KiB are locked"
+class Unexamined(Exception):
+    """A refusal in the loop's thread whose cause only ``Diagnosis.of()`` can tell, in a worker."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self.evidence = evidence
 
 
 class Engine:
@@ -69,6 +73,7 @@ class Engine:
         window_bytes: Bytes that these may have together, or None for what suits.
         on_flush: What becomes of flushed copies.
         spin: Seconds that a turn polls for a completion before it sleeps.
+        evidence_dir: Where evidence of failures below DMA is written, or None to keep it in memory only.
 
     Raises:
         LibraryError: If no usable DOCA library is found.
@@ -86,15 +91,20 @@ class Engine:
         window_bytes: int | None,
         on_flush: OnFlush,
         spin: float,
+        evidence_dir: Path | None = None,
     ) -> None:
         self.library: Final[Library] = open_library(library)
+        self.library.sdk_log.tail()  # from here on it is kept
         self.device: Final[DeviceInfo] = select_device(self.library, device)
+        self.diagnosis: Final = Diagnosis(self.library, self.device, self._query, evidence_dir)
         self._lock = threading.Lock()
         self._closed = False
+        self._device: _native.NativeDevice | None = None
+        self._device_lock = threading.Lock()  # against closing it while it is asked
         try:
-            self._device = self.library.native.open_device(self.device.pci_address)
+            opened = self.library.native.open_device(self.device.pci_address)
             try:
-                self.channel = self._device.open_channel(
+                self.channel = opened.open_channel(
                     num_tasks=num_tasks or 0,
                     window=window or 0,
                     window_bytes=window_bytes or 0,
@@ -108,18 +118,21 @@ class Engine:
                     replay=on_flush == "replay",
                 )
             except BaseException:
-                self._device.close()
+                opened.close()
                 raise
         except _native.Failure as failure:
-            raise self.error(failure) from None
-
-    def error(self, failure: _native.Failure, *, cause: str | None = None, tag: object = None) -> DocaError:
-        """Make the exception for a native failure; blocks nobody."""
-        return self.library.error(failure, device=self.device.name, cause=cause, tag=tag)
+            evidence = self.diagnosis.evidence(failure, f"opening {self.device.name}")
+            raise self.diagnosis.of(evidence) from None
+        self._device = opened
 
     def capabilities(self) -> Capabilities:
         """What the device answered when the context was made last; blocks nobody."""
-        return Capabilities._from_native(self.channel.caps())
+        return Capabilities._from_native(self.channel.caps(), self.device.pci_address, self.library.version)
+
+    def _query(self) -> _native.Caps | None:
+        """The opened device asked anew, beside registrations: a failure must not hold them up. None if it is closed."""
+        with self._device_lock:
+            return self._device.query() if self._device is not None else None
 
     def register(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int:
         """
@@ -140,11 +153,18 @@ class Engine:
 
         Source: ``doca_mmap_start``.
         """
-        with self._lock:
-            return self._register(address, nbytes, access, what)
+        try:
+            with self._lock:
+                return self._register(address, nbytes, access, what)
+        except Unexamined as unexamined:
+            raise self.diagnosis.of(unexamined.evidence) from None
 
     def register_now(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int | None:
-        """As ``register()``, for the loop's thread and little memory; None if a worker is in the library."""
+        """
+        As ``register()``, for the loop's thread and little memory; None if a worker is in the library.
+
+        A refusal is raised as ``Unexamined``: to tell the cause takes a worker.
+        """
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -219,12 +239,11 @@ class Engine:
         if self._closed:
             raise ClosedError("the DMA was closed")
         try:
-            registered = self._device.register(address, nbytes, access)
+            registered = self._opened.register(address, nbytes, access)
         except _native.Failure as failure:
-            cause = f"registering {nbytes} bytes of {what}"
-            if failure.code in MEMLOCK_CODES:
-                cause += f"; {_locked_memory()}"
-            raise self.error(failure, cause=cause) from None
+            operation = f"registering {nbytes} bytes of {what}"
+            evidence = self.diagnosis.evidence(failure, operation, nbytes=nbytes, access=access, address=address or 0)
+            raise Unexamined(evidence) from None
         self.channel.adopt(registered)
         return registered
 
@@ -244,7 +263,8 @@ class Engine:
             try:
                 return self.channel.recycle()
             except _native.Failure as failure:
-                raise self.error(failure) from None
+                evidence = self.diagnosis.evidence(failure, "making a fresh context")
+        raise self.diagnosis.of(evidence)
 
     def close(self) -> list[DocaError]:
         """
@@ -259,9 +279,11 @@ class Engine:
             self._closed = True
             failures = self.channel.close()
             # What could not be destroyed keeps the device open: closing it then would only fail, too.
-            if DEVICE_USERS.isdisjoint(failure.call for failure in failures) and (code := self._device.close()):
+            if DEVICE_USERS.isdisjoint(failure.call for failure in failures) and (code := self._close_device()):
                 failures.append(_native.Failure(code, "doca_dev_close", "stop"))
-        return [self.error(failure) for failure in failures]
+        return [
+            self.diagnosis.of(self.diagnosis.evidence(failure, f"closing {self.device.name}")) for failure in failures
+        ]
 
     def finalize(self, timeout: float, ended: Callable[[], object]) -> None:
         """
@@ -273,4 +295,18 @@ class Engine:
         ended()
         if closed:
             self.channel.free()
-            self._device.close()
+            self._close_device()
+
+    def _close_device(self) -> int:
+        if not self._device_lock.acquire(timeout=CLOSE_TIMEOUT):
+            return IN_USE  # it does not answer
+        try:
+            device, self._device = self._opened, None
+            return device.close()
+        finally:
+            self._device_lock.release()
+
+    @property
+    def _opened(self) -> _native.NativeDevice:
+        assert self._device is not None, "opened by __init__"
+        return self._device

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from aiodocadma import _native
+from aiodocadma._causes import Evidence, tell
+from aiodocadma._evidence import SdkLog
 from aiodocadma.exceptions import DocaError, LibraryError
 
 __all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]
@@ -21,18 +23,6 @@ EMULATOR_VARIABLE: Final = "AIODOCADMA_EMULATOR"
 _SUFFIXES: Final = (".so.2", ".so.3", ".so")
 _PREFIX: Final = Path("/opt/mellanox/doca")
 _OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
-
-# What to do first about a code, whatever call answered it.
-_NEXT_STEPS: Final = {
-    2: "Check the permissions of the memory, and 'ulimit -l': the limit of locked memory may be too low.",
-    4: "See what the device can do: 'aiodocadma devices'. A BlueField in NIC mode offers no DMA.",
-    7: "Either a pool is too small (num_tasks), or memory, locked memory above all, is short: see 'ulimit -l'.",
-    16: "See what is there: 'aiodocadma devices'.",
-    17: "Check that both memory ranges stay mapped and allow the access until the copy has ended.",
-    20: "The kernel's log (dmesg) may say which system call failed, and why.",
-    21: "Check the driver and the firmware: dmesg, mlxfwmanager; then close this DMA and open a new one.",
-    31: "The device is lost: check dmesg, reset the device, then open a new DMA.",
-}
 
 
 class Library:
@@ -53,6 +43,7 @@ class Library:
             raise _load_error(error, common, dma) from None
         self.path = os.path.realpath(self.native.path)
         self.version = self.native.version
+        self.skew: str | None = None  # what is wrong with the versions around it, as somebody has found
         self.emulated = Path(self.path).name.startswith("libdocaemu")
         numbers = re.match(r"(\d+)\.(\d+)", self.version or "")
         if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_VERSION:
@@ -62,16 +53,13 @@ class Library:
                 path=self.path,
             )
 
-    def error(
-        self, failure: _native.Failure, *, device: str | None = None, cause: str | None = None, tag: object = None
-    ) -> DocaError:
+    def error(self, evidence: Evidence, *, device: str | None = None, tag: object = None) -> DocaError:
         """
-        Make the exception for a native failure.
+        Make the exception for a failure, with the cause as far as the evidence shows it; blocks nobody.
 
         Args:
-            failure: What the shim reported.
+            evidence: What is known.
             device: The device's name.
-            cause: One sentence, if known.
             tag: The copy's.
 
         Returns:
@@ -79,17 +67,22 @@ class Library:
 
         Source: ``doca_error_get_name``, ``doca_error_get_descr``.
         """
-        return DocaError.from_code(
-            failure.code,
-            name=self.native.error_name(failure.code) if failure.code in DocaError._by_code else None,
-            descr=self.native.error_descr(failure.code),
-            call=failure.call,
-            phase=failure.phase,
+        error = DocaError.from_code(
+            evidence.code,
+            name=self.native.error_name(evidence.code) if evidence.code in DocaError._by_code else None,
+            descr=self.native.error_descr(evidence.code),
+            call=evidence.call,
+            phase=evidence.phase,
             device=device,
-            cause=cause,
-            next_step=_NEXT_STEPS.get(failure.code),
             tag=tag,
         )
+        tell(error, evidence)
+        return error
+
+    @functools.cached_property
+    def sdk_log(self) -> SdkLog:
+        """DOCA's own log, from the first time that somebody asks for it."""
+        return SdkLog(self.native)
 
     def __repr__(self) -> str:
         return f"<Library {self.path} {self.version or 'of unknown version'}{' (emulated)' if self.emulated else ''}>"

@@ -202,6 +202,18 @@ class NativeLibrary:
         """``doca_error_get_descr``."""
         return _text(lib.adma_library_error_descr(self._library, code))
 
+    def log_to(self, fd: int, level: int) -> int:
+        """Have DOCA write its own log to a descriptor, for ever; the ``doca_error_t``."""
+        return int(lib.adma_library_log_to(self._library, fd, level))
+
+    def num_tasks(self, pci_address: str) -> int:
+        """How many tasks a context of a listed device may have; raises Failure. May reach firmware."""
+        out = ffi.new("uint32_t *")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_device_num_tasks(self._library, pci_address.encode(), out, failure) != 0:
+            raise _failure(failure)
+        return int(out[0])
+
     def devices(self) -> list[DevInfo]:
         """List the devices; raises Failure. May reach firmware."""
         out = ffi.new("struct adma_devinfo **")
@@ -241,6 +253,14 @@ class NativeDevice:
     def close(self) -> int:
         """Close; the ``doca_error_t`` of ``doca_dev_close``."""
         return int(lib.adma_device_close(self._device))
+
+    def query(self) -> Caps:
+        """Ask anew; raises Failure. May reach firmware. ``max_num_tasks`` is 0: that needs a context."""
+        caps = ffi.new("struct adma_caps *")
+        failure = ffi.new("struct adma_failure *")
+        if lib.adma_device_query(self._device, caps, failure) != 0:
+            raise _failure(failure)
+        return _caps(caps)
 
     def register(self, address: int | None, length: int, access: int) -> int:
         """

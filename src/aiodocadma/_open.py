@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _worker
@@ -41,6 +42,9 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             that end within it. It backs off while it finds nothing. 0 for never.
         stall_timeout: Seconds without a completion, while DOCA holds tasks, that the watchdog counts and logs as a
             stall; it does nothing else. None for no watchdog.
+        evidence_dir: A folder for what is collected when something fails below DMA (the latest lines of DOCA's log and
+            the kernel's, the devices), one file per incident with addresses left out. None keeps it in memory: it is
+            the exception's ``evidence``.
 
     Returns:
         The DMA, on entering; leaving closes it.
@@ -68,6 +72,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         drain_timeout: float = 30.0,
         stall_timeout: float | None = 10.0,
         spin: float = 0.0,
+        evidence_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         for name, value in {
             "num_tasks": num_tasks,
@@ -84,7 +89,8 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
                 raise ValueError(f"{name} must be positive, not {seconds}")
         if not 0 <= spin <= MAX_SPIN:
             raise ValueError(f"spin must be from 0 to {MAX_SPIN} seconds, not {spin}")
-        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush, spin)
+        folder = Path(evidence_dir) if evidence_dir is not None else None
+        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush, spin, folder)
         self._bind = functools.partial(
             DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
         )

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = ["call", "start", "wait_out"]
+__all__ = ["call", "start", "wait_out", "within"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -50,6 +50,41 @@ def start(
 
     thread = threading.Thread(target=run, name="aiodocadma-worker", daemon=True)
     thread.start()
+
+
+def within(seconds: float, function: Callable[[], T]) -> T | None:
+    """
+    Run ``function`` in another thread, but wait no longer than that: for a thread that must not hang with it.
+
+    Args:
+        seconds: How long to wait; a call that takes longer goes on, and its outcome is lost.
+        function: May block; may raise.
+
+    Returns:
+        Its result, or None if there was none in time.
+
+    Raises:
+        BaseException: What it raises in time.
+
+    Source: aiodocadma.
+    """
+    outcome: list[tuple[T | None, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((function(), None))
+        except BaseException as exc:
+            outcome.append((None, exc))
+
+    thread = threading.Thread(target=run, name="aiodocadma-evidence", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        return None
+    result, exception = outcome[0]
+    if exception is not None:
+        raise exception
+    return result
 
 
 async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

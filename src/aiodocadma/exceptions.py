@@ -231,11 +231,16 @@ class DocaError(AiodocadmaError):
         call: The DOCA function that answered so, or None.
         phase: Where in the life of the copy, map or device, or None.
         device: The device, for example ``mlx5_0``, or None.
-        layer: Where to look first: the layer of the debug ladder, or None.
-        cause: What most likely caused it, one sentence, or None.
+        layer: Where to look first: the layer of the debug ladder (install, version, build, link, runtime, program,
+            driver), or None.
+        cause: What was done, and what caused the failure as far as checking could tell, or None.
         next_step: What to do next; it is the hint.
         caps_diff: Capabilities that changed since the device was opened, as ``{name: (before, now)}``, or None.
         tag: The ``tag`` given to ``copy()``, or None.
+        rule: The rule of DOCA DMA that applies, an identifier of ``docs/rules.md``, or None.
+        cause_name: The cause's name, as ``aiodocadma explain`` lists it, or None if none was found.
+        evidence: What was collected below DMA when it failed there (the latest lines of DOCA's and of the kernel's log,
+            the devices), as JSON can hold it, or None. Not redacted.
 
     Source: ``doca_error_t``.
     """
@@ -264,6 +269,9 @@ class DocaError(AiodocadmaError):
         next_step: str | None = None,
         caps_diff: Mapping[str, tuple[object, object]] | None = None,
         tag: object = None,
+        rule: str | None = None,
+        cause_name: str | None = None,
+        evidence: Mapping[str, Any] | None = None,
     ) -> None:
         code = type(self).code if code is None else code
         # The code alone in args: with __dict__ it is all that pickle and copy need.
@@ -280,7 +288,22 @@ class DocaError(AiodocadmaError):
         self.next_step = next_step
         self.caps_diff = caps_diff
         self.tag = tag
+        self.rule = rule
+        self.cause_name = cause_name
+        self.evidence = evidence
         self.hint = next_step
+
+    @property
+    def retriable(self) -> bool:
+        """
+        Whether the same call may succeed later, with nothing changed.
+
+        Returns:
+            True for ``DOCA_ERROR_AGAIN``, and for nothing else.
+
+        Source: ``doca_task_submit``.
+        """
+        return self.code == DocaAgainError.code
 
     @classmethod
     def from_code(
@@ -297,6 +320,9 @@ class DocaError(AiodocadmaError):
         next_step: str | None = None,
         caps_diff: Mapping[str, tuple[object, object]] | None = None,
         tag: object = None,
+        rule: str | None = None,
+        cause_name: str | None = None,
+        evidence: Mapping[str, Any] | None = None,
     ) -> DocaError:
         """
         Make the exception for a code.
@@ -313,6 +339,9 @@ class DocaError(AiodocadmaError):
             next_step: As for the class.
             caps_diff: As for the class.
             tag: As for the class.
+            rule: As for the class.
+            cause_name: As for the class.
+            evidence: As for the class.
 
         Returns:
             An instance of the code's subclass, or of ``DocaError`` for an unknown code.
@@ -331,6 +360,9 @@ class DocaError(AiodocadmaError):
             next_step=next_step,
             caps_diff=caps_diff,
             tag=tag,
+            rule=rule,
+            cause_name=cause_name,
+            evidence=evidence,
         )
 
     def __str__(self) -> str:

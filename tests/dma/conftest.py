@@ -10,8 +10,12 @@ import pytest
 
 import aiodocadma
 from aiodocadma import DMA, CopyFuture, emulator
+from aiodocadma._library import open_library
 
 ENGINES = ("default", "worker", "manual")
+# These tests also run on a library without experimental calls: then others do the work.
+OPTIONAL = open_library().native.optional_symbols()
+SUBMIT = "task_submit_ex" if OPTIONAL["doca_task_submit_ex"] else "task_submit"
 
 
 @pytest.fixture(autouse=True)

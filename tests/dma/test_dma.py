@@ -18,7 +18,6 @@ import uvloop
 
 import aiodocadma
 from aiodocadma import DMA, DMAState, emulator
-from aiodocadma._library import open_library
 from aiodocadma.exceptions import (
     ClosedError,
     DocaDriverError,
@@ -32,11 +31,7 @@ from aiodocadma.exceptions import (
     FlushedError,
     WrongLoopError,
 )
-from tests.dma.conftest import turns, until
-
-# These tests also run on a library without experimental calls: then others do the work.
-OPTIONAL = open_library().native.optional_symbols()
-SUBMIT = "task_submit_ex" if OPTIONAL["doca_task_submit_ex"] else "task_submit"
+from tests.dma.conftest import OPTIONAL, SUBMIT, turns, until
 
 
 def open_fds() -> int:
@@ -46,6 +41,7 @@ def open_fds() -> int:
 # ---- opening
 
 
+@pytest.mark.rule("R28")
 async def test_open_tells_what_it_opened(dma: DMA) -> None:
     assert dma.device.ibdev_name == "mlx5_0"
     assert dma.device.pci_address == "0000:03:00.0"
@@ -72,6 +68,7 @@ async def test_auto_selection_passes_over_what_cannot_do_dma() -> None:
         assert dma.device.ibdev_name == "mlx5_1"
 
 
+@pytest.mark.rule("R13")
 async def test_a_device_that_cannot_names_those_that_can() -> None:
     emulator.add_device("mlx5_0", pci="0000:03:00.0", dma=False)
     emulator.add_device("mlx5_1", pci="0000:04:00.0")
@@ -117,6 +114,7 @@ OPEN_STEPS = [
 ]
 
 
+@pytest.mark.rule("R02")
 @pytest.mark.parametrize("op", OPEN_STEPS)
 async def test_each_step_of_opening_may_fail(op: str) -> None:
     """The original error surfaces, nothing stays open, and the next open works."""
@@ -134,12 +132,14 @@ async def test_each_step_of_opening_may_fail(op: str) -> None:
         assert await dma.copy(b"abc", bytearray(3)) == 3
 
 
+@pytest.mark.rule("R24", "R28", "R55")
 async def test_num_tasks_never_above_the_cap() -> None:
     emulator.configure(max_num_tasks=5)
     async with aiodocadma.open_dma(num_tasks=100) as dma:
         assert "0/5 in flight" in repr(dma)
 
 
+@pytest.mark.rule("R82")
 async def test_the_library_starts_no_python_thread() -> None:
     before = threading.enumerate()
     async with aiodocadma.open_dma() as dma:
@@ -152,6 +152,7 @@ async def test_the_library_starts_no_python_thread() -> None:
 # ---- C8: idle
 
 
+@pytest.mark.rule("R121")
 async def test_idle_costs_nothing(engine: str) -> None:
     loop = asyncio.get_running_loop()
     async with aiodocadma.open_dma() as dma:
@@ -288,6 +289,7 @@ def test_another_loop_is_refused(kind: str) -> None:
     loop_a.close()
 
 
+@pytest.mark.rule("R120")
 async def test_another_thread_is_refused(dma: DMA) -> None:
     caught: list[BaseException] = []
     src, dst = await dma.alloc(3), await dma.alloc(3)
@@ -624,6 +626,7 @@ async def test_every_code_reaches_the_caller(op: str) -> None:
             dst.append(0)  # unlocked
 
 
+@pytest.mark.rule("R50")
 @pytest.mark.parametrize("code", [*range(1, 5), 6, *range(8, 32), 77])
 async def test_every_completion_code_reaches_the_caller(dma: DMA, code: int) -> None:
     emulator.inject(emulator.Fault("completion", status=code))
@@ -635,6 +638,7 @@ async def test_every_completion_code_reaches_the_caller(dma: DMA, code: int) -> 
     assert await dma.copy(b"abc", bytearray(3)) == 3
 
 
+@pytest.mark.rule("R41", "X06")
 async def test_backpressure_is_never_seen(engine: str) -> None:
     """C4: AGAIN at submit and NO_MEMORY from both pools, in the middle of a fan-out."""
     if engine == "manual":
@@ -665,6 +669,7 @@ async def test_refused_while_nothing_is_in_flight(forever: bool) -> None:
             assert await dma.copy(b"abc", bytearray(3)) == 3
 
 
+@pytest.mark.rule("R37", "R61")
 async def test_the_graveyard_is_bounded(engine: str) -> None:
     """C2: closed maps stay registered until the context is recycled, and do not pile up."""
     if engine == "manual":

@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.native.test_library import symbols
 
 import aiodocadma
@@ -19,6 +20,7 @@ def nm(path: str, *options: str) -> str:
     return subprocess.run(["nm", *options, path], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.rule("R77", "R127")
 def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
     """And in the right version node: what is required is stable in DOCA, what is optional is experimental."""
     exported = dict(
@@ -30,12 +32,14 @@ def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
     assert {exported.get(name) for _, name in symbols("OPTIONAL")} == {"EXPERIMENTAL"}
 
 
+@pytest.mark.rule("R09")
 def test_memcpy_is_the_only_task_type() -> None:
     tasks = [name for _, name in symbols("REQUIRED") + symbols("OPTIONAL") if "doca_dma_task_" in name]
     assert tasks
     assert all("doca_dma_task_memcpy_" in name for name in tasks)
 
 
+@pytest.mark.rule("R77")
 def test_the_extension_links_no_doca_and_knows_no_emulator() -> None:
     path = str(_shim.__file__)
     undefined = nm(path, "-D", "--undefined-only")
@@ -57,6 +61,7 @@ def test_python_api_is_in_one_file_of_the_shim() -> None:
     assert users == ["fast.c"]
 
 
+@pytest.mark.rule("R06")
 def test_no_size_is_written_into_the_client() -> None:
     """
     C6: limits come from the device.
@@ -79,6 +84,10 @@ def test_no_size_is_written_into_the_client() -> None:
         ("_export.py", "32 * 1024"): "_MAX_VPD_BYTES: the format's own bound",
         ("_export.py", "1 << 64"): "what a length of DOCA's holds",
         ("_remote.py", "4096"): "SMOKE_BYTES: how much a first copy reads",
+        ("_causes.py", "1 << 64"): "the end of the address space",
+        ("_evidence.py", "1024"): "/proc counts in KiB",
+        ("_evidence.py", "64 * 1024"): "PIPE_BYTES, KERNEL_LOG_BYTES: room for logs",
+        ("_evidence.py", "1 << 14"): "CAP_IPC_LOCK, a bit",
         ("context.c", "5 * 1000000000LL"): "a timeout",
         ("context.c", "1000000"): "nanoseconds",
         ("channel_impl.h", "1000000000LL"): "nanoseconds",

@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy files, list the devices, diagnose the machine, build C programs on the emulator."""
+"""The command ``aiodocadma``: copy files, list the devices, diagnose what is wrong, build C programs on the emulator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
 from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._explain import code as error_code
+from aiodocadma.cli._explain import print_explanation
 from aiodocadma.cli._peer import add_security, address
 from aiodocadma.cli._publish import publish_files
 from aiodocadma.cli._pull import pull_file
@@ -211,7 +213,11 @@ def _parser() -> argparse.ArgumentParser:
         description="List all devices, also those that cannot do DMA, with the reason.",
         epilog=EXIT_CODES,
     )
-    devices.add_argument("--caps", action="store_true", help="show what each device can do")
+    devices.add_argument(
+        "--caps",
+        action="store_true",
+        help="ask each device what it can do, and show it; with --json as a capability snapshot",
+    )
     devices.set_defaults(run=list_devices)
 
     advise = commands.add_parser(
@@ -286,6 +292,18 @@ def _parser() -> argparse.ArgumentParser:
         help="where the evidence goes if it fails (default: only after the same failure twice, into a new folder here)",
     )
     selftest.set_defaults(run=_later("_selftest", "run_selftest"))
+
+    explain = commands.add_parser(
+        "explain",
+        help="explain an error code of DOCA",
+        description="Print what an error code of DOCA means, which causes are looked for when it occurs, and what to "
+        "do. Needs no DOCA.",
+        epilog=EXIT_CODES,
+    )
+    explain.add_argument(
+        "code", metavar="CODE", type=error_code, help="for example IO_FAILED, DOCA_ERROR_IO_FAILED or 17"
+    )
+    explain.set_defaults(run=print_explanation)
 
     config = commands.add_parser(
         "config",

@@ -1,0 +1,210 @@
+"""
+Gathering what a cause is found from: small readers, each of which may block, and none of which starts a process.
+
+A reader that cannot read says so and never raises: what is not readable is not the same as clean. They run in a worker
+thread (``_worker.within()`` bounds the time), and a test may put others in their place.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import datetime
+import fcntl
+import glob
+import itertools
+import json
+import os
+import re
+import resource
+import stat
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from aiodocadma import _native
+from aiodocadma._causes import LockedMemory, Log
+
+__all__ = [
+    "SdkLog",
+    "device_nodes",
+    "iommus",
+    "kernel_log",
+    "locked_memory",
+    "mappings",
+    "open_files",
+    "redacted",
+    "write_bundle",
+]
+
+LOG_LINES: Final = 40
+SDK_LOG_LINES: Final = 200
+SDK_LOG_LEVEL: Final = 40  # WARNING of enum doca_log_level
+PIPE_BYTES: Final = 64 * 1024
+KERNEL_LOG_BYTES: Final = 64 * 1024  # of its end
+_CAP_IPC_LOCK: Final = 1 << 14
+_SYSLOG_ACTION_READ_ALL: Final = 3
+
+
+def locked_memory() -> LockedMemory:
+    """How much may be locked, and is: getrlimit(2), proc(5)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    fields = {}
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+        fields = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
+    locked = int(fields.get("VmLck", "0").split()[0]) * 1024
+    exempt = bool(int(fields.get("CapEff", "0"), 16) & _CAP_IPC_LOCK)
+    return LockedMemory(None if soft == resource.RLIM_INFINITY else soft, locked, exempt)
+
+
+def device_nodes() -> tuple[str, ...]:
+    """The device nodes of the driver that this user may not open, with their owner and mode."""
+    forbidden = []
+    for path in [*sorted(glob.glob("/dev/infiniband/uverbs*")), "/dev/infiniband/rdma_cm"]:
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            if not os.access(path, os.R_OK | os.W_OK):
+                forbidden.append(f"{path} {stat.filemode(status.st_mode)} {status.st_uid}:{status.st_gid}")
+    return tuple(forbidden)
+
+
+def iommus() -> tuple[str, ...]:
+    """The IOMMUs that are on."""
+    with contextlib.suppress(OSError):
+        return tuple(sorted(os.listdir("/sys/class/iommu")))
+    return ()
+
+
+def mappings() -> tuple[tuple[int, int, str], ...] | None:
+    """This process's memory, by address: start, end, permissions; None if it cannot be told."""
+    found = []
+    try:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                addresses, permissions, _ = line.split(maxsplit=2)
+                start, end = addresses.split("-")
+                found.append((int(start, 16), int(end, 16), permissions))
+    except OSError:
+        return None
+    return tuple(found)
+
+
+def open_files() -> tuple[int, int | None] | None:
+    """How many descriptors are open, and how many may be."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/fd")) - 1, None if soft == resource.RLIM_INFINITY else soft
+    return None
+
+
+def kernel_log() -> Log:
+    """The latest lines of the kernel's log, if this user may read them: syslog(2)."""
+    klogctl = ctypes.CDLL(None, use_errno=True).klogctl
+    buffer = ctypes.create_string_buffer(KERNEL_LOG_BYTES)
+    length = klogctl(_SYSLOG_ACTION_READ_ALL, buffer, KERNEL_LOG_BYTES)
+    if length < 0:
+        return Log(unreadable=f"not readable as this user: {os.strerror(ctypes.get_errno())}")
+    lines = buffer.raw[:length].decode(errors="replace").splitlines()
+    return Log(tuple(re.sub(r"^<\d+>", "", line) for line in lines[-LOG_LINES:]))
+
+
+class SdkLog:
+    """
+    DOCA's own log, warnings and worse: the library writes into a pipe that never blocks; what does not fit is lost.
+
+    It is emptied whenever somebody asks, and the latest lines are kept in memory.
+
+    Args:
+        library: A loaded library; one object per library, for there is no way back.
+
+    Source: ``doca_log_backend_create_with_fd_sdk``.
+    """
+
+    def __init__(self, library: _native.NativeLibrary) -> None:
+        self._lines: collections.deque[str] = collections.deque(maxlen=SDK_LOG_LINES)
+        self._rest = b""
+        self._lock = threading.Lock()
+        self._unreadable: str | None = None
+        self._fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        if code := library.log_to(writer, SDK_LOG_LEVEL):
+            self._unreadable = f"this DOCA does not offer its log: {library.error_name(code)}"
+            os.close(writer)
+
+    def tail(self) -> Log:
+        """
+        The latest lines.
+
+        Returns:
+            At most ``SDK_LOG_LINES``, the latest last.
+
+        Source: ``doca_log_backend_create_with_fd_sdk``.
+        """
+        # Whoever comes second gets what is there; in a forked child the lock may be held for ever.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._empty()
+            finally:
+                self._lock.release()
+        return Log(tuple(self._lines), self._unreadable)
+
+    def _empty(self) -> None:
+        while True:
+            try:
+                data = os.read(self._fd, PIPE_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines.extend(line.decode(errors="replace") for line in lines if line)
+
+
+# ---- What is written to a file
+
+_SECRETS: Final = (
+    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "<mac>"),
+    (re.compile(r"\b(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}\b"), "<ipv6>"),
+    (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:)+:(?:[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4})*)?(?!\w)"), "<ipv6>"),
+    (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"), "<ipv4>"),
+)
+_files = itertools.count(1)
+
+
+def redacted(value: Any) -> Any:
+    """A record with the MAC and IP addresses in its texts replaced: they say who, and not what is wrong."""
+    if isinstance(value, str):
+        for pattern, word in _SECRETS:
+            value = pattern.sub(word, value)
+        return value
+    if isinstance(value, dict):
+        return {key: redacted(item) for key, item in value.items()}
+    return [redacted(item) for item in value] if isinstance(value, list) else value
+
+
+def write_bundle(folder: Path, record: dict[str, Any]) -> Path:
+    """
+    Write a record, redacted, into a file of its own that only this user can read.
+
+    Args:
+        folder: Made if it is not there.
+        record: What JSON can hold.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: If it cannot be written.
+
+    Source: aiodocadma.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    path = folder / f"aiodocadma-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        json.dump(redacted(record), file, indent=2)
+        file.write("\n")
+    return path
