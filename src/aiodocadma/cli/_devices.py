@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 from typing import Any
 
 import aiodocadma
+from aiodocadma._host import host_kind
 from aiodocadma.cli._exit import ExitCode
 
-CAPABILITIES = ("max_buf_size", "max_buf_list_len", "max_num_tasks", "export_pci", "create_from_export_pci")
+# The queries by library, as DOCA calls them.
+QUERIES = {
+    "doca_dma": {
+        "task_memcpy_get_max_buf_size": "max_buf_size",
+        "task_memcpy_get_max_buf_list_len": "max_buf_list_len",
+        "get_max_num_tasks": "max_num_tasks",
+    },
+    "doca_mmap": {
+        "is_export_pci_supported": "export_pci",
+        "is_create_from_export_pci_supported": "create_from_export_pci",
+    },
+}
+CAPABILITIES = [field for queries in QUERIES.values() for field in queries.values()]
 
 
-def _record(info: aiodocadma.DeviceInfo, caps: bool) -> dict[str, Any]:
-    record = {
+def _record(info: aiodocadma.DeviceInfo) -> dict[str, Any]:
+    return {
         "pci_address": info.pci_address,
         "ibdev_name": info.ibdev_name,
         "iface_name": info.iface_name,
@@ -23,29 +37,52 @@ def _record(info: aiodocadma.DeviceInfo, caps: bool) -> dict[str, Any]:
         "library": info.library,
         "version": info.version,
     }
-    if caps:
-        record["capabilities"] = (
-            None if info.capabilities is None else {name: getattr(info.capabilities, name) for name in CAPABILITIES}
-        )
-    return record
 
 
-def _text(records: list[dict[str, Any]]) -> str:
-    if not records:
+def _snapshot(devices: list[aiodocadma.DeviceInfo]) -> dict[str, Any]:
+    """The devices in the capability-snapshot schema of DOCA's tools; what is our own is under one key."""
+
+    def capabilities(info: aiodocadma.DeviceInfo) -> dict[str, dict[str, object]]:
+        answers: dict[str, dict[str, object]] = {"doca_dma": {"task_memcpy_is_supported": info.dma_supported}}
+        if info.capabilities is not None:
+            for library, queries in QUERIES.items():
+                values = {query: getattr(info.capabilities, field) for query, field in queries.items()}
+                answers[library] = answers.get(library, {}) | values
+        return answers
+
+    times = [info.capabilities.queried_at for info in devices if info.capabilities is not None]
+    return {
+        "snapshot_at": max(times, default=datetime.datetime.now(datetime.UTC)).isoformat(),
+        "doca_version": devices[0].version if devices else None,
+        "host_kind": host_kind(),
+        "devices": [{"pcie_address": info.pci_address, "library_capabilities": capabilities(info)} for info in devices],
+        "x_aiodocadma": {"version": aiodocadma.__version__, "devices": [_record(info) for info in devices]},
+    }
+
+
+def _details(capabilities: aiodocadma.Capabilities | None) -> list[str]:
+    if capabilities is None:
+        return []
+    values = {name: getattr(capabilities, name) for name in CAPABILITIES}
+    return [f"    {name:<24}{'unknown' if value is None else value}" for name, value in values.items()]
+
+
+def _text(devices: list[aiodocadma.DeviceInfo], caps: bool) -> str:
+    if not devices:
         return "No devices."
-    first = records[0]
-    version = f", version {first['version']}" if first["version"] else ""
-    emulated = " (a software emulator, not a card)" if first["emulated"] else ""
-    lines = [f"library {first['library']}{version}{emulated}", ""]
+    first = devices[0]
+    version = f", version {first.version}" if first.version else ""
+    emulated = " (a software emulator, not a card)" if first.emulated else ""
+    lines = [f"library {first.library}{version}{emulated}", ""]
     rows = [("PCI ADDRESS", "IBDEV", "IFACE", "DMA")]
-    for record in records:
-        can = "yes" if record["dma_supported"] else f"no: {record['reason']}"
-        rows.append((record["pci_address"], record["ibdev_name"] or "-", record["iface_name"] or "-", can))
+    for info in devices:
+        can = "yes" if info.dma_supported else f"no: {info.reason}"
+        rows.append((info.pci_address, info.ibdev_name or "-", info.iface_name or "-", can))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    for row, entry in zip(rows, [{}, *records], strict=True):
+    details: list[list[str]] = [[], *(_details(info.capabilities) if caps else [] for info in devices)]
+    for row, detail in zip(rows, details, strict=True):
         lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]))
-        for name, value in (entry.get("capabilities") or {}).items():
-            lines.append(f"    {name:<24}{value}")
+        lines += detail
     return "\n".join(lines)
 
 
@@ -64,6 +101,9 @@ def list_devices(args: argparse.Namespace) -> int:
 
     Source: ``doca_devinfo_create_list``.
     """
-    records = [_record(info, args.caps) for info in aiodocadma.devices(args.library)]
-    print(json.dumps(records, indent=2) if args.json else _text(records))
-    return ExitCode.DONE if any(record["dma_supported"] for record in records) else ExitCode.NO_DEVICE
+    devices = aiodocadma.devices(args.library)
+    if args.json:
+        print(json.dumps(_snapshot(devices) if args.caps else [_record(info) for info in devices], indent=2))
+    else:
+        print(_text(devices, args.caps))
+    return ExitCode.DONE if any(info.dma_supported for info in devices) else ExitCode.NO_DEVICE
