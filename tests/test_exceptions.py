@@ -106,6 +106,7 @@ def test_repr(error: exceptions.AiodocadmaError) -> None:
     assert type(error).__name__ in repr(error)
 
 
+@pytest.mark.rule("X21")
 @pytest.mark.parametrize(("code", "suffix"), list(enumerate(CODES, 1)))
 def test_class_of_code(code: int, suffix: str) -> None:
     error = DocaError.from_code(code)
@@ -116,6 +117,7 @@ def test_class_of_code(code: int, suffix: str) -> None:
     assert (type(error).code, type(error)().code) == (code, code)
 
 
+@pytest.mark.rule("X21")
 def test_unknown_code_is_kept() -> None:
     error = DocaError.from_code(4711, call="doca_task_submit", descr="unrecognized error code")
     assert type(error) is DocaError
@@ -124,6 +126,7 @@ def test_unknown_code_is_kept() -> None:
     assert pickle.loads(pickle.dumps(error)).code == 4711
 
 
+@pytest.mark.rule("R105")
 def test_library_words_win() -> None:
     error = DocaError.from_code(17, name="DOCA_ERROR_NEW_NAME", descr="New words")
     assert (error.name, error.descr) == ("DOCA_ERROR_NEW_NAME", "New words")

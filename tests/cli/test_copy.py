@@ -41,6 +41,7 @@ def one_line(stderr: str) -> str:
     return stderr
 
 
+@pytest.mark.rule("R119", "X24")
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 1 << 20, (1 << 20) + 1, 10 * (1 << 20) + 3])
 @pytest.mark.parametrize("blocks", ["1", "3"])
 def test_sizes(run: Run, tmp_path: Path, size: int, blocks: str) -> None:
@@ -56,6 +57,7 @@ def test_sizes(run: Run, tmp_path: Path, size: int, blocks: str) -> None:
     assert listing(tmp_path) == ["dst", "src"]
 
 
+@pytest.mark.rule("X24")
 def test_small_blocks(run: Run, src: Path, tmp_path: Path) -> None:
     result = run("copy", "--block-size", "64K", src, tmp_path / "dst")
     assert result.returncode == 0, result.stderr

@@ -38,6 +38,7 @@ def test_the_environment_does_not_break_a_case() -> None:
     assert result.returncode == 0, "a case resets what the environment set"
 
 
+@pytest.mark.rule("R128")
 def test_a_failure_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "run_isolated", lambda choice, variant: Outcome("a", "4.3.16", "fail", "broken"))
     assert command.main(["-k", "4.3.16"]) == 1

@@ -24,6 +24,7 @@ async def when_held(dma: DMA, num_tasks: int = 1) -> None:
     await until(lambda: in_flight() >= num_tasks and not dma._scheduled, f"{num_tasks} tasks in flight")
 
 
+@pytest.mark.rule("R11")
 async def test_cancel_in_flight_waits_for_the_engine(held_dma: DMA) -> None:
     dst = bytearray(100)
     task = asyncio.ensure_future(held_dma.copy_coroutine(b"x" * 100, dst))
@@ -216,6 +217,7 @@ async def test_some_of_a_batch_are_cancelled(held_dma: DMA) -> None:
         assert isinstance(result, asyncio.CancelledError) if i in (1, 4, 7) else result == 3
 
 
+@pytest.mark.rule("R61")
 async def test_dropped_copies_keep_their_memory_and_finish(held_dma: DMA) -> None:
     """C2: no reference is left above, and still the memory is pinned until the engine ends."""
     futures = [held_dma.copy(bytes([i]) * 60_000, bytearray(60_000)) for i in range(5)]

@@ -25,6 +25,7 @@ def address_of(memory_map: aiodocadma.MemoryMap) -> int:
     return int(np.frombuffer(memory_map, np.uint8).ctypes.data)
 
 
+@pytest.mark.rule("R47", "R48", "X12")
 @pytest.mark.parametrize("flush_status", ["culprit", "IO_FAILED", "DRIVER", "SHUTDOWN"])
 @pytest.mark.parametrize(("count", "num_bad"), [(1000, 1), (1000, 20)])
 async def test_k_bad_among_n(engine: str, count: int, num_bad: int, flush_status: str) -> None:
@@ -187,6 +188,7 @@ async def test_a_failure_that_leaves_the_context_running() -> None:
         assert dma.statistics().restarts == 0
 
 
+@pytest.mark.rule("R40")
 async def test_capabilities_that_changed_are_read_again() -> None:
     """Waiting copies are cut at the new limit; a flushed segment that is too long now cannot be replayed."""
     emulator.configure(engine="manual", max_buf_size=1000)
@@ -251,6 +253,7 @@ async def test_each_cancelled_copy_has_its_own_deadline() -> None:
 # ---- the watchdog only counts and tells
 
 
+@pytest.mark.rule("R52", "R86")
 async def test_the_watchdog_names_the_cause(caplog: pytest.LogCaptureFixture) -> None:
     emulator.configure(engine="manual")
     async with aiodocadma.open_dma(num_tasks=1, stall_timeout=0.01) as dma:

@@ -41,6 +41,7 @@ async def test_every_size_at_odd_offsets(dma: DMA, length: int) -> None:
     await copied(dma, pattern(length), offset=length % 61)
 
 
+@pytest.mark.rule("R14")
 @pytest.mark.parametrize("list_len", [1, 2, 64])
 @pytest.mark.parametrize("limit", [1, 4095, 2**21, 2**40])
 async def test_every_limit_of_the_device(engine: str, limit: int, list_len: int) -> None:
@@ -171,6 +172,7 @@ async def test_no_bounce_buffer(dma: DMA) -> None:
     assert copy.dst == ctypes.addressof(ctypes.c_char.from_buffer(dst))
 
 
+@pytest.mark.rule("R10")
 async def test_zero_length_needs_no_engine(dma: DMA) -> None:
     before = emulator.counters().submits
     async with await dma.alloc(100) as memory_map:
@@ -190,6 +192,7 @@ async def test_zero_length_beside_copies_in_flight(held_dma: DMA) -> None:
     assert dst == b"abc"
 
 
+@pytest.mark.rule("R26")
 async def test_the_tag_comes_back(dma: DMA) -> None:
     tag = object()
     future = dma.copy(b"abc", bytearray(3), tag=tag)
@@ -250,6 +253,7 @@ async def test_bytes_done_counts_segments(held_dma: DMA) -> None:
         assert future.bytes_done == 5 * 2**21
 
 
+@pytest.mark.rule("X07")
 async def test_a_shorter_source_fills_the_start_of_the_destination(dma: DMA) -> None:
     dst = bytearray(b"x" * 10)
     assert await dma.copy(b"abc", dst) == 3
@@ -287,6 +291,7 @@ WRONG: dict[str, tuple[Any, type[BaseException], str]] = {
 }
 
 
+@pytest.mark.rule("R01", "X17")
 @pytest.mark.parametrize("name", WRONG)
 async def test_wrong_input_is_refused_at_the_call(dma: DMA, name: str) -> None:
     make, error, text = WRONG[name]
@@ -309,6 +314,7 @@ async def test_wrong_input_is_refused_at_the_call(dma: DMA, name: str) -> None:
         assert await dma.copy(src, dst) == 1000  # and the engine still works
 
 
+@pytest.mark.rule("R12")
 async def test_a_closed_map_is_refused(dma: DMA) -> None:
     src, dst = await dma.alloc(100), await dma.alloc(100)
     part = src[10:20]
@@ -322,6 +328,7 @@ async def test_a_closed_map_is_refused(dma: DMA) -> None:
             dma.copy(closed, bytearray(100))
 
 
+@pytest.mark.rule("R123")
 async def test_a_map_of_another_dma_is_refused(dma: DMA) -> None:
     async with aiodocadma.open_dma() as other:
         foreign, own = await other.alloc(100), await dma.alloc(100)
@@ -331,6 +338,7 @@ async def test_a_map_of_another_dma_is_refused(dma: DMA) -> None:
             dma.copy(own, foreign)
 
 
+@pytest.mark.rule("R36")
 async def test_a_closed_dma_is_refused(engine: str) -> None:
     async with aiodocadma.open_dma() as dma:
         pass

@@ -19,6 +19,7 @@ def cut(rng: random.Random, total: int, parts: int) -> list[int]:
     return [b - a for a, b in zip([0, *marks], [*marks, total], strict=True)]
 
 
+@pytest.mark.rule("R15", "R39")
 @pytest.mark.parametrize("list_len", [1, 2, 16, 64])
 @pytest.mark.parametrize("limit", [100, 2**21])
 async def test_any_lists_on_either_side(engine: str, list_len: int, limit: int) -> None:
@@ -46,6 +47,7 @@ async def test_any_lists_on_either_side(engine: str, list_len: int, limit: int) 
             assert bytes(dst) == bytes(at) + expected + bytes(5000 - total - at)
 
 
+@pytest.mark.rule("R15")
 async def test_a_gather_is_one_task_where_the_device_has_lists(dma: DMA) -> None:
     async with await dma.alloc(1000) as src, await dma.alloc(1000) as dst:
         memoryview(src)[:] = bytes(range(250)) * 4

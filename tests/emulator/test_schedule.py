@@ -98,6 +98,7 @@ async def test_a_profile_tells_striping_from_one_task() -> None:
     assert took[0] / 3.4 < took[1] < took[0] / 2.5
 
 
+@pytest.mark.rule("X16")
 async def test_orders_and_slow_slots_lose_nothing(dma: DMA) -> None:
     src, dst = await dma.register(bytes(range(256)) * 16), await dma.alloc(256 * 4096)
     emulator.configure(order="random", seed=7, slot_lag=5)
@@ -106,6 +107,7 @@ async def test_orders_and_slow_slots_lose_nothing(dma: DMA) -> None:
     assert bytes(memoryview(dst)) == bytes(range(256)) * 16 * 256
 
 
+@pytest.mark.rule("R49")
 async def test_late_and_spurious_notifications_lose_nothing(dma: DMA) -> None:
     # Long enough to be cut into tasks that workers take.
     src, dst = await dma.register(b"x" * 3_000_000), await dma.alloc(3_000_000)

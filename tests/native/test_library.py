@@ -92,6 +92,7 @@ def test_a_missing_symbol_is_named(tmp_path: Path, library: str, name: str) -> N
     assert caught.value.path == str(tmp_path / f"libdoca_{library}.so.2")
 
 
+@pytest.mark.rule("R31")
 def test_missing_optional_symbols_are_fine(tmp_path: Path) -> None:
     fake_doca(tmp_path)
     library = _library.open_library(tmp_path)
@@ -136,6 +137,7 @@ def test_no_doca_installed(choice: str, works: bool) -> None:
             assert "LibraryError: no DOCA is installed" in done.stderr
 
 
+@pytest.mark.rule("R76")
 def test_the_drop_ins_are_found_as_the_systems_library() -> None:
     """What a program linked against the real library would run on, and the system choice of this client."""
     folder = Path(_library.emulator_path()).parents[1] / "dropin"
@@ -144,6 +146,14 @@ def test_the_drop_ins_are_found_as_the_systems_library() -> None:
         LD_LIBRARY_PATH=str(folder),
     )
     assert done.stdout == f"True {os.path.realpath(_library.emulator_path())}\n", done.stderr
+
+
+@pytest.mark.rule("R126")
+def test_a_folder_of_libraries_may_be_chosen() -> None:
+    """As that of DOCA's tracing flavour: both libraries come from it."""
+    folder = Path(_library.emulator_path()).parents[1] / "dropin"
+    done = run(f"import aiodocadma; print(aiodocadma.devices({str(folder)!r})[0].dma_supported)")
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_the_emulators_file_may_be_chosen(tmp_path: Path) -> None:

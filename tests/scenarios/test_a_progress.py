@@ -21,6 +21,7 @@ from tests.scenarios.conftest import Child, Iterations, Mode, Ticker, cpu_time, 
 latency = pytest.mark.matrix(engines=("worker",))
 
 
+@pytest.mark.rule("R49")
 @pytest.mark.usefixtures("held")
 async def test_b02_guessing_idle_before_arming() -> None:
     """50 coroutines yield for ever beside 2,000 copies, one after another: arming needs no idle loop."""
@@ -47,6 +48,7 @@ async def test_b02_guessing_idle_before_arming() -> None:
         assert emulator.counters().arms == done.arms
 
 
+@pytest.mark.rule("X14")
 @pytest.mark.usefixtures("held")
 async def test_b03_nested_wait_stalls_in_selective_mode() -> None:
     """Four copies held, the loop idle and armed, closed by another task: close ends within 200 ms of the release."""
@@ -65,6 +67,7 @@ async def test_b03_nested_wait_stalls_in_selective_mode() -> None:
     assert dsts == [b"abc"] * 4
 
 
+@pytest.mark.rule("X14")
 @pytest.mark.usefixtures("held")
 async def test_b04_clearing_inside_progress_makes_a_storm() -> None:
     """One copy held for a second: at most 20 wake-ups and 20 arms, under 50 ms of processor time."""
@@ -92,6 +95,7 @@ async def test_b05_idle_process_at_full_cpu_without_work() -> None:
         assert emulator.counters().progress_calls - calls <= 5
 
 
+@pytest.mark.rule("R121")
 @pytest.mark.diagonal
 @pytest.mark.usefixtures("held")
 async def test_b05_idle_process_at_full_cpu_with_held_copies() -> None:
@@ -162,6 +166,7 @@ async def test_b07_an_error_from_clear_skips_the_drain(engine: str, caplog: pyte
     assert "OPERATING_SYSTEM" in messages[0]
 
 
+@pytest.mark.rule("R49")
 @latency
 async def test_b08_works_only_because_something_times_out(engine: str) -> None:
     """Ping-pong of 1,000 dependent copies of random duration: under 5 s in all and 50 ms each, no timer of ours."""

@@ -268,6 +268,7 @@ CLEANUP: dict[str, int] = {
 }
 
 
+@pytest.mark.rule("R122")
 @pytest.mark.matrix(modes=("all",))
 @pytest.mark.parametrize("op", CLEANUP)
 def test_b37_one_failing_step_aborts_the_cleanup(op: str, child: Callable[..., Child]) -> None:

@@ -14,6 +14,7 @@ from aiodocadma.exceptions import DocaDriverError, DocaError, DocaInvalidValueEr
 from tests.scenarios.conftest import Mode, opened, release, turns, until
 
 
+@pytest.mark.rule("R41")
 @pytest.mark.diagonal
 @pytest.mark.usefixtures("held")
 async def test_b43_bounded_retries_leak_again() -> None:
@@ -130,6 +131,7 @@ async def test_b47_exception_in_a_flush_orphans_the_batch(mode: Mode) -> None:
         del dma._failure  # type: ignore[method-assign]
 
 
+@pytest.mark.rule("X06")
 @pytest.mark.usefixtures("held")
 async def test_b48_no_memory_while_tasks_are_out() -> None:
     """The pool is empty because its tasks are in flight: the next copy waits and succeeds."""
@@ -170,6 +172,7 @@ async def test_b48_no_memory_for_ever(engine: str, op: str) -> None:
         del caught
 
 
+@pytest.mark.rule("R45")
 async def test_b49_transient_code_treated_as_device_failure(engine: str, mode: Mode) -> None:
     """Submit answers each code once: AGAIN is retried, NO_MEMORY too, all others raise at once and lose no slot."""
     async with opened(num_tasks=2) as dma:

@@ -46,6 +46,7 @@ def in_flight() -> int:
     return emulator.live_objects().in_flight
 
 
+@pytest.mark.rule("X13")
 @pytest.mark.parametrize("reaction", ["close", "copy"])
 async def test_b51_stopping_inside_an_error_callback(engine: str, reaction: str) -> None:
     """A done-callback of a failed copy closes the DMA, or submits a new copy: no rule is broken, both work."""
@@ -84,6 +85,7 @@ async def test_b52_copy_before_open_finished(engine: str, monkeypatch: pytest.Mo
     assert ticker.worst < 0.1
 
 
+@pytest.mark.rule("R36")
 @pytest.mark.usefixtures("held")
 async def test_b52_copy_while_stopping_and_after() -> None:
     """While a fault stops the context a copy waits for the restart; while closing and after it is refused."""
@@ -112,6 +114,7 @@ async def test_b52_copy_while_stopping_and_after() -> None:
             dma.copy(b"abc", bytearray(3))
 
 
+@pytest.mark.rule("R10")
 @pytest.mark.usefixtures("held")
 async def test_b54_zero_length_copies() -> None:
     """Empty sources of every kind: 0 after a turn of the loop, no task for DOCA, a copy in flight is not touched."""
@@ -218,6 +221,7 @@ async def test_b56_close_with_a_timeout() -> None:
         assert await future == 3
 
 
+@pytest.mark.rule("R37")
 @pytest.mark.usefixtures("held")
 async def test_b57_unmapping_memory_in_use() -> None:
     """A map closed during a held copy: refused with the number of copies; aclose() waits and then succeeds."""
@@ -238,6 +242,7 @@ async def test_b57_unmapping_memory_in_use() -> None:
         other.close()
 
 
+@pytest.mark.rule("R04", "R07", "R56")
 async def test_b58_permissions_do_not_allow_the_copy(engine: str) -> None:
     """A read-only region as destination fails before the device is asked, as PermissionError; the context runs on."""
     async with opened() as dma:
@@ -314,6 +319,7 @@ async def test_b59_bad_export_descriptors(case: str) -> None:
         memory.close(force=True)
 
 
+@pytest.mark.rule("R14", "X05")
 @pytest.mark.parametrize("num_tasks", [1, 8])
 async def test_b60_copy_larger_than_the_device_limit(engine: str, num_tasks: int) -> None:
     """A limit of 64 KiB, sizes around its multiples, odd offsets: exact data, ceil(size / limit) tasks each."""
@@ -516,6 +522,7 @@ def test_b63_wrong_input_types(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.rule("R55", "R75")
 async def test_b63_wrong_input_raises_at_the_call(engine: str) -> None:
     """None, wrong types, closed objects, swapped arguments: an exception at that call, from every function."""
     async with opened() as dma:
@@ -727,6 +734,7 @@ print(emulator.counters().submits, ctypes.c_ulong.in_dll(decoy, "calls").value)
     assert foreign == []
 
 
+@pytest.mark.rule("R13")
 async def test_b68_wrong_device_or_mode() -> None:
     """One device cannot do DMA, one has a limit of none, one is good: that one is taken; the others are explained."""
     emulator.add_device("mlx5_0", pci="0000:03:00.0", dma=False)
@@ -746,6 +754,7 @@ async def test_b68_wrong_device_or_mode() -> None:
         assert name in str(unknown.value)
 
 
+@pytest.mark.rule("R124")
 @pytest.mark.parametrize("length", [4 << 20, 200_000])
 async def test_b69_locked_memory_limit(length: int) -> None:
     """More than may be locked: a typed error that names the limit in force and its current value."""

@@ -323,6 +323,7 @@ loop.close()
     assert lines[-1] == "[True, True, True, True] CLOSED 0"
 
 
+@pytest.mark.rule("R120")
 @pytest.mark.matrix(engines=("default", "worker"))
 @pytest.mark.parametrize("copies", [200, pytest.param(2000, marks=pytest.mark.deep)])
 def test_b77_threads_side_by_side(engine: str, copies: int) -> None:

@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy files, list the devices, diagnose what is wrong, build C programs on the emulator."""
+"""The command ``aiodocadma``: copy files, list devices, diagnose what is wrong, build C programs on the emulator."""
 
 from __future__ import annotations
 
