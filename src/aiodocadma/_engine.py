@@ -42,14 +42,6 @@ DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca
 
 IN_USE: Final = 3  # DOCA_ERROR_IN_USE
 
-# What doca_mmap_create_from_export() means by a code, and what to do.
-IMPORT_CAUSES: Final = {
-    2: ("the memory is exported no longer, or not to this user", "Ask the exporter for a fresh descriptor."),
-    4: ("this device cannot import a peer's memory", "aiodocadma devices --caps shows which device can."),
-    6: ("this library did not make the descriptor, or it was changed", "Have both sides use one version of DOCA."),
-    21: ("the exporter does not answer", "Start the exporter first, and let it run; then ask for a fresh descriptor."),
-}
-
 OnFlush = Literal["replay", "fail"]
 
 
@@ -195,13 +187,19 @@ class Engine:
             if writable
             else _native.ACCESS_LOCAL_READ_ONLY | _native.ACCESS_PCI_READ_ONLY
         )
-        with self._lock:
-            registered = self._register(address, nbytes, access, "memory for the peer")
-            try:
-                return registered, _native.export_descriptor(registered)
-            except _native.Failure as failure:
-                self.channel.retire(registered)
-                raise self.error(failure, cause=f"exporting {nbytes} bytes to the PCI peer") from None
+        try:
+            with self._lock:
+                registered = self._register(address, nbytes, access, "memory for the peer")
+                try:
+                    return registered, _native.export_descriptor(registered)
+                except _native.Failure as failure:
+                    self.channel.retire(registered)
+                    operation = f"exporting {nbytes} bytes to the PCI peer"
+                    raise Unexamined(
+                        self.diagnosis.evidence(failure, operation, nbytes=nbytes, access=access)
+                    ) from None
+        except Unexamined as unexamined:
+            raise self.diagnosis.of(unexamined.evidence) from None
 
     def import_memory(self, blob: bytes, access: int, space: int) -> int:
         """
@@ -225,15 +223,13 @@ class Engine:
             if self._closed:
                 raise ClosedError("the DMA was closed")
             try:
-                registered = self._device.import_memory(blob, access, space)
+                registered = self._opened.import_memory(blob, access, space)
             except _native.Failure as failure:
-                error = self.error(failure)
-                if failure.code in IMPORT_CAUSES:
-                    error.cause, error.next_step = IMPORT_CAUSES[failure.code]
-                    error.hint = error.next_step
-                raise error from None
-            self.channel.adopt(registered)
-            return registered
+                evidence = self.diagnosis.evidence(failure, "importing memory of the peer", access=access)
+            else:
+                self.channel.adopt(registered)
+                return registered
+        raise self.diagnosis.of(evidence)
 
     def _register(self, address: int | None, nbytes: int, access: int, what: str) -> int:
         if self._closed:

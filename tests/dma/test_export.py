@@ -493,7 +493,7 @@ async def test_revoking_one_leaves_the_others(sides: Sides) -> None:
         with pytest.raises(DocaIoFailedError):
             await sides.dpu.copy(a, bytearray(NBYTES))
         assert await sides.dpu.copy(b, bytearray(NBYTES)) == NBYTES
-        with pytest.raises(DocaNotPermittedError, match="exported no longer"):
+        with pytest.raises(DocaNotPermittedError, match="is not exported to this device and user"):
             await sides.dpu.import_memory(first)
         memory.revoke()
         assert repr(memory) == "<MemoryMap 100000 bytes, engine read-only, peer no access>"

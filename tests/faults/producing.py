@@ -35,8 +35,10 @@ CALLS = {"alloc": "doca_dma_task_memcpy_alloc_init", "submit": "doca_task_submit
 AGAIN, NO_MEMORY = 5, 7
 KERNEL_LINE = "mlx5_core 0000:03:00.0: health compromised"
 
-# What the client has no way to do yet: these are found from evidence alone, in tests/test_causes.py.
-WITHOUT_EXPORTS = {("export_without_pci_flag", "register"), ("src_not_exported", "register")}
+# What the client cannot do wrong: it is found from evidence alone, in tests/test_causes.py.
+BY_CONSTRUCTION = {("export_without_pci_flag", "register")}
+# The causes of a refused import.
+IMPORTS = {"src_not_exported", "device_cannot_import", "descriptor_foreign", "exporter_silent"}
 
 
 _memory = bytearray(3000)
@@ -56,7 +58,7 @@ CELLS = [
     for cause in CAUSES
     for code in cause.codes
     for phase in cause.phases
-    if (cause.name, phase) not in WITHOUT_EXPORTS
+    if (cause.name, phase) not in BY_CONSTRUCTION
 ]
 
 
@@ -128,6 +130,8 @@ def world(cell: Cell, patch: pytest.MonkeyPatch) -> World:
             patch.setattr(DMA, "_sides", _sides(0, 0))
         case "dst_export_read_only":
             patch.setattr(DMA, "_sides", _sides(0, 0, False, True))
+        case _ if cause in IMPORTS and phase == "register":
+            return World(op="mmap_create_from_export", provoke=_import)
         case "src_not_exported":
             patch.setattr(DMA, "_sides", _sides(0, 1, True, False))
         case "peer_gone":
@@ -178,6 +182,10 @@ def world(cell: Cell, patch: pytest.MonkeyPatch) -> World:
         case "below_dma":
             patch.setattr(_evidence.SdkLog, "tail", lambda self: Log())
     return World()
+
+
+async def _import(dma: DMA) -> None:
+    await dma.import_memory(aiodocadma.ExportDescriptor(b"x" * 64), smoke=False)
 
 
 async def _register(dma: DMA, address: int, nbytes: int, access: int) -> None:

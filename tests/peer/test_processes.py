@@ -149,7 +149,7 @@ async def test_another_user_does_not_pull_otherwise(exporter: StartExporter, sha
 async def test_the_engine_decides_by_itself(exporter: StartExporter, shared_path: str) -> None:
     """The rendezvous lets the user in, the exporter's engine does not."""
     exporter(shared_path, MIB, users=(NOBODY,))
-    assert "not to this user" in await run_as(NOBODY, shared_path, "peer_users=any")
+    assert "not exported to this device and user" in await run_as(NOBODY, shared_path, "peer_users=any")
 
 
 # ---- exporters that end
@@ -193,7 +193,9 @@ async def test_an_exporter_killed_before_the_first_copy(exporter: StartExporter,
             descriptor = await session.get("data")
         started.kill()
         start = time.monotonic()
-        with pytest.raises(DocaError, match=r"the memory is exported no longer|the exporter does not answer"):
+        with pytest.raises(
+            DocaError, match=r"is not exported to this device and user|the exporter of the memory does not answer"
+        ):
             await dma.import_memory(descriptor)
         assert time.monotonic() - start < 1
         assert await dma.copy(b"abc", bytearray(3)) == 3
