@@ -9,14 +9,6 @@
 /* From so many misses in a row on, one wait in 64 is spun for. */
 #define MAX_SPIN_MISSES 6
 
-void
-adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
-	       struct adma_mmap *dst_map, char *dst, uint64_t length)
-{
-	*copy = (struct adma_copy){
-		.src_map = src_map, .src = src, .dst_map = dst_map, .dst = dst, .length = length};
-}
-
 /* Is a recycle due because closed maps pin too much? */
 static bool
 graveyard_full(const struct adma_channel *ch)
@@ -48,11 +40,10 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 			true; /* until the long ones are through: the next short one may follow */
 	}
 	ch->counters.copies_started++;
-	adma_wait_append(ch, copy);
 	if (graveyard_full(ch)) {
 		adma_channel_park(ch);
 	}
-	adma_fill(ch);
+	adma_take(ch, copy);
 }
 
 /* May progress be called now? In mode SELECTIVE not between the arm and the event. */
@@ -63,8 +54,11 @@ may_progress(const struct adma_channel *ch)
 }
 
 bool
-adma_channel_finish_now(struct adma_channel *ch, struct adma_copy *copy)
+adma_channel_start_alone(struct adma_channel *ch, struct adma_copy *copy)
 {
+	ch->alone = true;
+	adma_channel_start(ch, copy);
+	ch->alone = false;
 	adma_flush(ch);
 	if (ch->in_flight > 0 && may_progress(ch)) {
 		ch->lib->doca_pe_progress(ch->pe);

@@ -185,9 +185,13 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 int
 adma_channel_fd(const struct adma_channel *channel);
 
-void
+static inline void
 adma_copy_init(struct adma_copy *copy, struct adma_mmap *src_map, char *src,
-	       struct adma_mmap *dst_map, char *dst, uint64_t length);
+	       struct adma_mmap *dst_map, char *dst, uint64_t length)
+{
+	*copy = (struct adma_copy){
+		.src_map = src_map, .src = src, .dst_map = dst_map, .dst = dst, .length = length};
+}
 
 /**
  * Start a copy: take it into the waiting list and give DOCA what the window allows, without ringing the doorbell.
@@ -197,12 +201,12 @@ void
 adma_channel_start(struct adma_channel *channel, struct adma_copy *copy);
 
 /**
- * Try to finish a copy just started, when nothing else is pending: ring the doorbell and progress at most once.
+ * Start a copy when nothing else is pending, and try to finish it: ring the doorbell and progress at most once.
  *
  * @return true if the copy has ended; it is then not on the done list and is the caller's again
  */
 bool
-adma_channel_finish_now(struct adma_channel *channel, struct adma_copy *copy);
+adma_channel_start_alone(struct adma_channel *channel, struct adma_copy *copy);
 
 /**
  * Cancel a started copy: segments not yet given to DOCA are dropped. A copy with none at DOCA ends at once (it is put

@@ -22,8 +22,14 @@ struct source {
 	uint64_t length;
 };
 
+/* A buf over all of a map, kept for the next segment that is in the same map; its data is set anew for each. */
+struct kept_buf {
+	struct doca_buf *buf;
+	struct adma_mmap *map; /* NULL: no buf */
+};
+
 /*
- * One task's worth of a copy. There are as many as the window has places; one keeps its DOCA task from submit to submit.
+ * One task's worth of a copy. There are as many as the window has places; one keeps its DOCA task and bufs from submit to submit.
  *
  *            take               submitted                    completed
  *    FREE ---------> (filling) -----------> with DOCA -------------------------------> FREE
@@ -35,8 +41,10 @@ struct segment {
 	struct adma_copy *copy;
 	struct doca_dma_task_memcpy
 		*task; /* ours while the segment is not with DOCA; NULL: none allocated */
-	struct doca_buf *src_buf; /* head of a list if there are several sources */
-	struct doca_buf *dst_buf;
+	struct kept_buf src_buf;
+	struct kept_buf dst_buf;
+	struct doca_buf
+		*list; /* of several sources: its head; made for one submit, dst_buf with it */
 	struct adma_mmap *dst_map;
 	char *dst;
 	uint64_t length; /* of all sources */
@@ -80,6 +88,7 @@ struct adma_channel {
 	bool park;			/* park when DOCA holds nothing */
 	bool armed;
 	bool unflushed;		 /* submitted, doorbell not rung */
+	bool alone;		 /* what is submitted now rings it itself */
 	bool suspect;		 /* what is in flight alone is a replayed segment */
 	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
 	doca_error_t clear_code; /* of the last clear that failed */
@@ -312,6 +321,8 @@ bool
 adma_worth_filling(const struct adma_channel *ch);
 void
 adma_flush(struct adma_channel *ch);
+void
+adma_take(struct adma_channel *ch, struct adma_copy *copy);
 void
 adma_free_all_tasks(struct adma_channel *ch);
 void

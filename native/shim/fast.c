@@ -2808,9 +2808,9 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 		goto refused;
 	}
 	future_init_copy(future, src, dst);
-	adma_channel_start(self->native, &future->copy);
-	if (self->started == 0 && self->inline_bytes <= INLINE_BYTES &&
-	    adma_channel_finish_now(self->native, &future->copy)) {
+	if (self->started > 0 || self->inline_bytes > INLINE_BYTES) {
+		adma_channel_start(self->native, &future->copy);
+	} else if (adma_channel_start_alone(self->native, &future->copy)) {
 		self->inline_bytes += length;
 		if (++self->inline_copies >= INLINE_COPIES) {
 			channel_defer(self, future);

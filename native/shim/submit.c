@@ -13,31 +13,47 @@
 
 /* ---- completion callbacks: run inside doca_pe_progress(), so they call no DOCA function that may call back ---- */
 
-/* Give a segment's bufs back. One that DOCA keeps points into its map for ever: map and inventory must stay then. */
+/* Give a buf back. One that DOCA keeps points into its map for ever: map and inventory must stay then. */
 static void
-release_bufs(struct adma_channel *ch, struct segment *segment)
+drop_buf(struct adma_channel *ch, struct kept_buf *kept)
 {
 	doca_error_t result;
 
-	if (segment->src_buf != NULL) {
-		result = ch->lib->doca_buf_dec_refcount(segment->src_buf,
-							NULL); /* of a list the whole */
-		segment->src_buf = NULL;
-		if (result != DOCA_SUCCESS) {
-			ch->stuck_buf = result;
-			for (uint32_t i = 0; i < segment->num_sources; i++) {
-				segment->sources[i].map->stuck = 1;
-			}
+	if (kept->map == NULL) {
+		return;
+	}
+	result = ch->lib->doca_buf_dec_refcount(kept->buf, NULL);
+	if (result != DOCA_SUCCESS) {
+		ch->stuck_buf = result;
+		kept->map->stuck = 1;
+	}
+	*kept = (struct kept_buf){NULL, NULL};
+}
+
+static void
+drop_list(struct adma_channel *ch, struct segment *segment)
+{
+	doca_error_t result;
+
+	if (segment->list == NULL) {
+		return;
+	}
+	result = ch->lib->doca_buf_dec_refcount(segment->list, NULL); /* the whole list */
+	segment->list = NULL;
+	if (result != DOCA_SUCCESS) {
+		ch->stuck_buf = result;
+		for (uint32_t i = 0; i < segment->num_sources; i++) {
+			segment->sources[i].map->stuck = 1;
 		}
 	}
-	if (segment->dst_buf != NULL) {
-		result = ch->lib->doca_buf_dec_refcount(segment->dst_buf, NULL);
-		segment->dst_buf = NULL;
-		if (result != DOCA_SUCCESS) {
-			ch->stuck_buf = result;
-			segment->dst_map->stuck = 1;
-		}
-	}
+}
+
+static void
+drop_bufs(struct adma_channel *ch, struct segment *segment)
+{
+	drop_list(ch, segment);
+	drop_buf(ch, &segment->src_buf);
+	drop_buf(ch, &segment->dst_buf);
 }
 
 static void
@@ -54,6 +70,7 @@ adma_free_all_tasks(struct adma_channel *ch)
 {
 	for (uint32_t i = 0; i < ch->window; i++) {
 		free_task(ch, &ch->segments[i]);
+		drop_bufs(ch, &ch->segments[i]);
 	}
 }
 
@@ -145,7 +162,10 @@ adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 	struct adma_copy *copy = segment->copy;
 
 	(void)task;
-	release_bufs(ch, segment);
+	if (segment->list != NULL) {
+		drop_list(ch, segment);
+		drop_buf(ch, &segment->dst_buf);
+	}
 	ch->in_flight--;
 	ch->in_flight_bytes -= segment->length;
 	ch->faults_in_a_row = 0;
@@ -182,7 +202,7 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 	doca_error_t status =
 		ch->lib->doca_task_get_status(ch->lib->doca_dma_task_memcpy_as_task(task));
 
-	release_bufs(ch, segment);
+	drop_bufs(ch, segment);
 	free_task(ch, segment);
 	ch->in_flight--;
 	ch->in_flight_bytes -= segment->length;
@@ -239,61 +259,103 @@ is_backpressure(struct adma_channel *ch, doca_error_t code)
 	return false;
 }
 
+/* A new buf of a range of a map, with data in it. */
 static doca_error_t
-get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length,
+get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t length, char *data,
 	uint64_t data_length, struct doca_buf **buf)
 {
 	map->used = 1;
 	return ch->lib->doca_buf_inventory_buf_get_by_args(ch->inventory, map->mmap, addr, length,
-							   addr, data_length, buf);
+							   data, data_length, buf);
 }
 
-/* The buf of a segment's source, or the list of them; what was made is at segment->src_buf also after a failure. */
+/* Have a kept buf hold these bytes of a map. */
+static inline doca_error_t
+keep_buf(struct adma_channel *ch, struct kept_buf *kept, struct adma_mmap *map, char *data,
+	 uint64_t data_length)
+{
+	doca_error_t result;
+
+	if (kept->map == map) {
+		return ch->lib->doca_buf_set_data(kept->buf, data, data_length);
+	}
+	drop_buf(ch, kept);
+	result = get_buf(ch, map, map->addr, map->length, data, data_length, &kept->buf);
+	if (result == DOCA_SUCCESS) {
+		kept->map = map;
+	}
+	return result;
+}
+
+/*
+ * The list of a segment's sources, and a buf of just its destination: a list ends where its destination does. What was
+ * made is in the segment also after a failure.
+ */
 static doca_error_t
-get_sources(struct adma_channel *ch, struct segment *segment)
+get_list(struct adma_channel *ch, struct segment *segment)
 {
 	const struct source *source = segment->sources;
 	doca_error_t result;
 
-	result = get_buf(ch, source->map, source->addr, source->length, source->length,
-			 &segment->src_buf);
+	drop_bufs(ch, segment);
+	result = get_buf(ch, source->map, source->addr, source->length, source->addr,
+			 source->length, &segment->list);
 	for (uint32_t i = 1; result == DOCA_SUCCESS && i < segment->num_sources; i++) {
 		struct doca_buf *buf;
 
 		source = &segment->sources[i];
-		result = get_buf(ch, source->map, source->addr, source->length, source->length,
-				 &buf);
+		result = get_buf(ch, source->map, source->addr, source->length, source->addr,
+				 source->length, &buf);
 		if (result == DOCA_SUCCESS) {
-			result = ch->lib->doca_buf_chain_list(segment->src_buf, buf);
+			result = ch->lib->doca_buf_chain_list(segment->list, buf);
 			if (result != DOCA_SUCCESS) {
 				ch->lib->doca_buf_dec_refcount(buf, NULL);
 			}
 		}
 	}
+	if (result == DOCA_SUCCESS) {
+		result = get_buf(ch, segment->dst_map, segment->dst, segment->length, segment->dst,
+				 0, &segment->dst_buf.buf);
+	}
+	if (result == DOCA_SUCCESS) {
+		segment->dst_buf.map = segment->dst_map;
+	}
 	return result;
 }
 
 static doca_error_t
+get_bufs(struct adma_channel *ch, struct segment *segment)
+{
+	const struct source *source = segment->sources;
+	doca_error_t result;
+
+	if (segment->num_sources > 1) {
+		return get_list(ch, segment);
+	}
+	result = keep_buf(ch, &segment->src_buf, source->map, source->addr, source->length);
+	if (result != DOCA_SUCCESS) {
+		return result;
+	}
+	return keep_buf(ch, &segment->dst_buf, segment->dst_map, segment->dst, 0);
+}
+
+static inline doca_error_t
 prepare(struct adma_channel *ch, struct segment *segment)
 {
 	struct adma_library *lib = ch->lib;
 	union doca_data user_data = {.ptr = segment};
-	doca_error_t result;
+	doca_error_t result = get_bufs(ch, segment);
+	struct doca_buf *src = segment->list != NULL ? segment->list : segment->src_buf.buf;
 
-	result = get_sources(ch, segment);
-	if (result != DOCA_SUCCESS) {
-		return result;
-	}
-	result = get_buf(ch, segment->dst_map, segment->dst, segment->length, 0, &segment->dst_buf);
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
 	if (segment->task == NULL) {
-		return lib->doca_dma_task_memcpy_alloc_init(
-			ch->dma, segment->src_buf, segment->dst_buf, user_data, &segment->task);
+		return lib->doca_dma_task_memcpy_alloc_init(ch->dma, src, segment->dst_buf.buf,
+							    user_data, &segment->task);
 	}
-	lib->doca_dma_task_memcpy_set_src(segment->task, segment->src_buf);
-	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf);
+	lib->doca_dma_task_memcpy_set_src(segment->task, src);
+	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf.buf);
 	return DOCA_SUCCESS;
 }
 
@@ -305,6 +367,14 @@ submit(struct adma_channel *ch, struct segment *segment)
 
 	if (!ch->held_back) {
 		return ch->lib->doca_task_submit(task);
+	}
+	if (ch->alone) {
+		result = ch->lib->doca_task_submit_ex(task, DOCA_TASK_SUBMIT_FLAG_FLUSH);
+		if (result == DOCA_SUCCESS) {
+			ch->unflushed = false;
+			ch->counters.doorbells++;
+		}
+		return result;
 	}
 	result = ch->lib->doca_task_submit_ex(task, DOCA_TASK_SUBMIT_FLAG_NONE);
 	if (result == DOCA_SUCCESS) {
@@ -368,7 +438,7 @@ send(struct adma_channel *ch, struct segment *segment)
 		}
 		return true;
 	}
-	release_bufs(ch, segment);
+	drop_bufs(ch, segment);
 	if (is_backpressure(ch, result)) {
 		if (ch->in_flight > 0 || ch->starved < ADMA_MAX_STARVED_TURNS) {
 			return false;
@@ -572,6 +642,43 @@ adma_fill(struct adma_channel *ch)
 			}
 			rotate(ch, copy);
 		}
+	}
+}
+
+/* May this copy go to DOCA past the waiting list: does nothing wait before it, and does one segment carry it? */
+static bool
+goes_at_once(const struct adma_channel *ch, const struct adma_copy *copy)
+{
+	return ch->waiting.head == NULL && ch->replay == NULL && copy->plan == NULL &&
+	       ch->state == ADMA_CHANNEL_RUNNING && has_room(ch) &&
+	       copy->length <= segment_limit(ch, copy);
+}
+
+/* Take a new copy: give DOCA what it has room for, the rest waits. */
+void
+adma_take(struct adma_channel *ch, struct adma_copy *copy)
+{
+	struct segment *segment = ch->free;
+
+	if (!goes_at_once(ch, copy)) {
+		adma_wait_append(ch, copy);
+		adma_fill(ch);
+		return;
+	}
+	ch->suspect = false;
+	ch->free = segment->next;
+	segment->copy = copy;
+	segment->dst_map = copy->dst_map;
+	segment->dst = copy->dst;
+	segment->length = copy->length;
+	segment->share = 0;
+	segment->sources[0] = (struct source){copy->src_map, copy->src, copy->length};
+	segment->num_sources = 1;
+	copy->submitted = copy->length;
+	copy->segments = 1;
+	if (!send(ch, segment)) {
+		uncut(ch, segment);
+		adma_wait_append(ch, copy);
 	}
 }
 

@@ -32,6 +32,7 @@
 	X(common, doca_mmap_cap_is_create_from_export_pci_supported) \
 	X(common, doca_buf_dec_refcount) \
 	X(common, doca_buf_chain_list) \
+	X(common, doca_buf_set_data) \
 	X(common, doca_buf_inventory_create) \
 	X(common, doca_buf_inventory_destroy) \
 	X(common, doca_buf_inventory_start) \

@@ -128,12 +128,20 @@ counted(void)
 }
 
 static struct adma_copy *
-start(size_t i, size_t offset, size_t length)
+new_copy(size_t i, size_t offset, size_t length)
 {
 	struct adma_copy *copy = &client->copies[i];
 
 	adma_copy_init(copy, client->src, client->src->addr + offset, client->dst,
 		       client->dst->addr + offset, length);
+	return copy;
+}
+
+static struct adma_copy *
+start(size_t i, size_t offset, size_t length)
+{
+	struct adma_copy *copy = new_copy(i, offset, length);
+
 	adma_channel_start(client->channel, copy);
 	return copy;
 }
@@ -268,12 +276,48 @@ ON_EACH_LIBRARY(test_one_copy_finishes_at_once)
 	struct adma_copy *copy;
 
 	open_client("engine=default", 4, 4096);
-	copy = start(0, 0, 4096);
-	CHECK(adma_channel_finish_now(client->channel, copy));
+	copy = new_copy(0, 0, 4096);
+	CHECK(adma_channel_start_alone(client->channel, copy));
 	CHECK_EQ(copy->completed, 4096);
 	CHECK_EQ(take_done(), 0);
 	CHECK(same(0, 4096));
 	CHECK_EQ(count().arms, 0);
+	CHECK_EQ(count().doorbells, 1);
+	close_client();
+}
+
+/* Bufs are kept for the next copy of the same maps: whichever bytes it moves, and no others. */
+ON_EACH_LIBRARY(test_kept_bufs_follow_the_copies)
+{
+	struct adma_failure failure;
+	struct adma_mmap *map;
+	struct adma_copy *copy;
+
+	open_client("engine=default", 1, 4096);
+	OK(adma_mmap_register(client->device, NULL, 300, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, &map,
+			      &failure));
+	adma_channel_adopt(client->channel, map);
+	for (size_t offset = 100; offset < 2000; offset += 300) {
+		CHECK(adma_channel_start_alone(client->channel, new_copy(0, offset, 200)));
+		CHECK(same(offset, 200));
+		CHECK(client->dst->addr[offset - 1] == 0 && client->dst->addr[offset + 200] == 0);
+		CHECK_EQ(alive().bufs, 2);
+	}
+	/* Another map's buf takes the place of the one before. */
+	copy = &client->copies[0];
+	adma_copy_init(copy, client->src, client->src->addr + 7, map, map->addr + 50, 200);
+	CHECK(adma_channel_start_alone(client->channel, copy));
+	CHECK(memcmp(client->src->addr + 7, map->addr + 50, 200) == 0);
+	CHECK_EQ(alive().bufs, 2);
+	/* None outlives its context: the map can go. */
+	adma_channel_retire(client->channel, map);
+	adma_channel_park(client->channel);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	recycle(DOCA_SUCCESS);
+	CHECK_EQ(alive().bufs, 0);
+	CHECK_EQ(status().buried_maps, 0);
+	CHECK(adma_channel_start_alone(client->channel, new_copy(0, 0, 4096)));
+	CHECK(same(0, 4096));
 	close_client();
 }
 
@@ -651,8 +695,7 @@ ON_EACH_LIBRARY(test_maps_outlive_the_context_that_knew_them)
 				      &map, &failure));
 		adma_channel_adopt(client->channel, map);
 		adma_copy_init(copy, client->src, client->src->addr, map, map->addr, 100);
-		adma_channel_start(client->channel, copy);
-		if (!adma_channel_finish_now(client->channel, copy)) {
+		if (!adma_channel_start_alone(client->channel, copy)) {
 			CHECK((settle_turns() & ADMA_TURN_PARKED) != 0); /* the graveyard is full */
 			recycle(DOCA_SUCCESS);
 			CHECK_EQ(status().buried_maps, 0);
@@ -811,7 +854,8 @@ ON_EACH_LIBRARY(test_each_step_of_opening_may_fail)
 	}
 }
 
-TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_a_copy_is_cut_at_the_devices_limit),
+TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copies),
+      TEST(test_a_copy_is_cut_at_the_devices_limit),
       TEST(test_quanta_let_a_small_copy_pass_a_large_one),
       TEST(test_many_copies_in_order_through_a_small_window),
       TEST(test_a_completion_just_before_the_arm_is_found),

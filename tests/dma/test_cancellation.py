@@ -231,7 +231,7 @@ async def test_dropped_copies_keep_their_memory_and_finish(held_dma: DMA) -> Non
     assert live.in_flight == 5
     assert emulator.step(10) == 5
     await held_dma.drain()
-    assert emulator.live_objects().bufs == 0
+    assert emulator.live_objects().in_flight == 0
 
 
 async def test_a_cancelled_registration_starts_nothing(held_dma: DMA) -> None:

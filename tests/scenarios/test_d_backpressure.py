@@ -191,7 +191,7 @@ async def test_b49_transient_code_treated_as_device_failure(engine: str, mode: M
             # Both slots are there: two copies go through at once.
             assert await asyncio.gather(*[dma.copy(b"x" * 100, bytearray(100)) for _ in range(4)]) == [100] * 4
             assert emulator.live_objects().in_flight == 0
-            assert emulator.live_objects().bufs == 0
+            assert emulator.live_objects().bufs <= 2 * 2  # kept for the next copies
         assert dma.statistics().restarts == 0
 
 
@@ -295,7 +295,7 @@ async def test_b50_unbounded_fan_out_cancelled(engine: str, copies: int) -> None
             await task
         assert time.perf_counter() - start < 2
         assert dma.statistics().pending == 0
-        assert emulator.live_objects().bufs == 0
+        assert emulator.live_objects().bufs <= 2 * 64  # kept for the next copies
         assert emulator.live_objects().in_flight == 0
         src.close()
         dst.close()
