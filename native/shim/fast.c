@@ -102,6 +102,8 @@ struct channel {
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
 	uint64_t inline_bytes;	/* since the last turn */
 	uint64_t max_waiting;	/* 0: no bound */
+	uint64_t result_bytes;	/* the last result that was asked for, */
+	PyObject *result;	/* as an object: copies of one length share it; NULL at first */
 	uint64_t started;	/* copies the native channel has, or has on its done list */
 	uint64_t num_pending;	/* futures on the pending list */
 	struct link pending;
@@ -1060,6 +1062,24 @@ future_cancelled_error(struct future *self)
 	return error;
 }
 
+/* How many bytes were copied. */
+static PyObject *
+future_bytes(struct future *self)
+{
+	struct channel *channel = self->channel;
+
+	if (channel->result == NULL || channel->result_bytes != self->copy.length) {
+		PyObject *bytes = PyLong_FromUnsignedLongLong(self->copy.length);
+
+		if (bytes == NULL) {
+			return NULL;
+		}
+		replace(&channel->result, bytes);
+		channel->result_bytes = self->copy.length;
+	}
+	return Py_NewRef(channel->result);
+}
+
 /* The result, or the exception raised. */
 static PyObject *
 future_outcome(struct future *self)
@@ -1069,7 +1089,7 @@ future_outcome(struct future *self)
 	self->retrieved = self->state != FUTURE_PENDING;
 	switch ((enum future_state)self->state) {
 	case FUTURE_RESULT:
-		return PyLong_FromUnsignedLongLong(self->copy.length);
+		return future_bytes(self);
 	case FUTURE_FAILED:
 		self->unseen = 0;
 		error = Py_XNewRef(self->error);
@@ -1582,8 +1602,15 @@ future_repr(PyObject *object)
 static PyObject *
 future_await(PyObject *object)
 {
+	static struct awaiting *spare;
 	struct awaiting *it;
 
+	if (spare != NULL && Py_REFCNT(spare) == 1 &&
+	    ((struct future *)object)->state != FUTURE_PENDING) {
+		/* It ends in its first step and nobody keeps it: always the same one will do. */
+		replace((PyObject **)&spare->future, Py_NewRef(object));
+		return Py_NewRef((PyObject *)spare);
+	}
 	if (num_free_awaitings > 0) {
 		it = free_awaitings[--num_free_awaitings];
 		PyObject_Init((PyObject *)it, awaiting_type);
@@ -1598,6 +1625,9 @@ future_await(PyObject *object)
 	it->stop = NULL;
 	it->scope = NULL;
 	PyObject_GC_Track(it);
+	if (spare == NULL) {
+		spare = (struct awaiting *)Py_NewRef((PyObject *)it);
+	}
 	return (PyObject *)it;
 }
 
@@ -4431,6 +4461,7 @@ channel_dealloc(PyObject *object)
 		PyMem_Free(self->cohort);
 	}
 	channel_clear(object);
+	Py_XDECREF(self->result);
 	Py_XDECREF(self->call_soon);
 	Py_XDECREF(self->loop_keyword);
 	Py_XDECREF(self->loop);
@@ -4442,8 +4473,46 @@ PyDoc_STRVAR(channel_doc, "The part of a DMA that starts copies and resolves the
 			  "\n"
 			  "Source: aiodocadma.\n");
 
+static PyMethodDef channel_copy_method = {"copy", METHOD(channel_copy),
+					  METH_FASTCALL | METH_KEYWORDS, channel_copy_doc};
+
+/*
+ * Give a new subclass a copy() of its own: CPython has a quick way to call a C method, but takes it only for objects of
+ * the very type that the method was made for, not for those of a subclass.
+ */
+static PyObject *
+channel_init_subclass(PyObject *type, PyObject *unused)
+{
+	PyObject *inherited = PyObject_GetAttrString((PyObject *)channel_type, "copy");
+	PyObject *method = PyObject_GetAttrString(type, "copy");
+	bool overridden = method != inherited;
+	int code;
+
+	(void)unused;
+	Py_XDECREF(inherited);
+	Py_XDECREF(method);
+	if (inherited == NULL || method == NULL) {
+		return NULL;
+	}
+	if (overridden) {
+		Py_RETURN_NONE;
+	}
+	method = PyDescr_NewMethod((PyTypeObject *)type, &channel_copy_method);
+	if (method == NULL) {
+		return NULL;
+	}
+	code = PyObject_SetAttrString(type, "copy", method);
+	Py_DECREF(method);
+	if (code < 0) {
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
 static PyMethodDef channel_methods[] = {
 	{"copy", METHOD(channel_copy), METH_FASTCALL | METH_KEYWORDS, channel_copy_doc},
+	{"__init_subclass__", channel_init_subclass, METH_NOARGS | METH_CLASS,
+	 PyDoc_STR("Give a subclass a copy() of its own.")},
 	{"_empty", channel_empty, METH_O, channel_empty_doc},
 	{"_turn", channel_turn, METH_NOARGS, channel_turn_doc},
 	{"_readable", channel_readable, METH_NOARGS, channel_readable_doc},
