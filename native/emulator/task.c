@@ -111,16 +111,17 @@ static doca_error_t
 submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 {
 	struct doca_pe *pe = task->ctx->pe;
+	bool entered = emu_pe_enter(pe);
 	doca_error_t result;
 
-	if (!emu_pe_enter(pe)) {
-		if (doca_unlikely(!emu_pe_in_callback(pe))) {
-			emu_pe_foreign_thread(pe, func);
-			return DOCA_ERROR_BAD_STATE;
-		}
-		return submit_inside(func, task, flags, validate);
+	if (doca_unlikely(!entered && !emu_pe_in_callback(pe))) {
+		emu_pe_foreign_thread(pe, func);
+		return DOCA_ERROR_BAD_STATE;
 	}
 	result = submit_inside(func, task, flags, validate);
+	if (doca_unlikely(!entered)) {
+		return result;
+	}
 	emu_pe_leave(pe);
 	if (doca_unlikely((atomic_load_explicit(&emu_special, memory_order_relaxed) &
 			   EMU_SPECIAL_FAULTS) != 0) &&

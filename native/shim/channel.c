@@ -56,18 +56,14 @@ may_progress(const struct adma_channel *ch)
 bool
 adma_channel_start_alone(struct adma_channel *ch, struct adma_copy *copy)
 {
-	ch->alone = true;
+	ch->alone = copy;
 	adma_channel_start(ch, copy);
-	ch->alone = false;
 	adma_flush(ch);
 	if (ch->in_flight > 0 && may_progress(ch)) {
 		ch->lib->doca_pe_progress(ch->pe);
 	}
-	if (copy->state != ADMA_COPY_ENDED) {
-		return false;
-	}
-	adma_list_remove(&ch->done, copy);
-	return true;
+	ch->alone = NULL;
+	return copy->state == ADMA_COPY_ENDED;
 }
 
 void

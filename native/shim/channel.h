@@ -103,8 +103,8 @@ struct adma_copy {
 	uint64_t completed; /* bytes the engine has written */
 	uint32_t segments;  /* with DOCA, or flushed and due for replay */
 	uint16_t code;	    /* first failure: a doca_error_t, DOCA_SUCCESS if none */
-	uint8_t phase;	    /* enum adma_phase of that failure */
-	uint8_t state;	    /* enum adma_copy_state */
+	uint8_t phase : 4;  /* enum adma_phase of that failure */
+	uint8_t state : 4;  /* enum adma_copy_state */
 	uint8_t cancelled : 1;
 	uint8_t waiting : 1;   /* on the waiting list */
 	uint8_t flushed : 1;   /* ended because another task failed and it could not be replayed */

@@ -40,7 +40,8 @@ struct segment {
 	struct segment *next; /* free or replay list */
 	struct adma_copy *copy;
 	struct doca_dma_task_memcpy
-		*task; /* ours while the segment is not with DOCA; NULL: none allocated */
+		*task;		/* ours while the segment is not with DOCA; NULL: none allocated */
+	struct doca_task *base; /* the same */
 	struct kept_buf src_buf;
 	struct kept_buf dst_buf;
 	struct doca_buf
@@ -87,8 +88,9 @@ struct adma_channel {
 	doca_error_t culprit;		/* with this code */
 	bool park;			/* park when DOCA holds nothing */
 	bool armed;
-	bool unflushed;		 /* submitted, doorbell not rung */
-	bool alone;		 /* what is submitted now rings it itself */
+	bool unflushed; /* submitted, doorbell not rung */
+	struct adma_copy *
+		alone; /* being tried for an end at once: it rings the doorbell itself, and goes to no list */
 	bool suspect;		 /* what is in flight alone is a replayed segment */
 	doca_error_t stuck_buf;	 /* what DOCA answered when it did not take a buf back */
 	doca_error_t clear_code; /* of the last clear that failed */
@@ -273,7 +275,9 @@ adma_settle(struct adma_channel *ch, struct adma_copy *copy)
 	ch->num_long -= copy->length > ch->config.fair_window_bytes;
 	ch->contended = ch->contended && ch->num_long > 0;
 	adma_count_end(ch, copy);
-	adma_list_append(&ch->done, copy);
+	if (copy != ch->alone) {
+		adma_list_append(&ch->done, copy);
+	}
 }
 
 /* Record the first failure and let nothing more of the copy reach DOCA. */

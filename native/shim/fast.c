@@ -52,7 +52,7 @@
 
 /* Every INLINE_COPIES-th copy that the engine finished at once resolves in the loop's next turn, so that a loop of
  * awaits that never suspend lets others run; more than INLINE_BYTES in one turn wait for the next one altogether. */
-#define INLINE_COPIES 256
+#define INLINE_COPIES 1024
 #define INLINE_BYTES (UINT64_C(8) << 20)
 
 /* Objects kept for reuse. */
@@ -76,8 +76,9 @@ struct link {
 /* Copies cancelled in one turn of the loop; see above. */
 struct cohort {
 	size_t remaining; /* members that have not reached their native end, plus 1 while the turn lasts */
-	struct future *first; /* members held back, oldest first, each with a reference */
-	struct future *last;
+	struct adma_copy *
+		first; /* of members held back, oldest first, each with a reference; linked by next */
+	struct adma_copy *last;
 };
 
 struct channel {
@@ -130,34 +131,37 @@ enum future_state {
 	FUTURE_CANCELLED,
 };
 
+/* What few futures have. */
+struct extra {
+	PyObject *tag;
+	PyObject *message;     /* of the first cancel() */
+	struct cohort *cohort; /* NULL once left */
+};
+
+/* There may be as many as memory holds, so they are small: what can be told from the copy is not kept beside it. */
 struct future {
 	PyObject_HEAD
 	struct adma_copy copy;
 	struct link link; /* on the channel's pending list; next is NULL if not */
 	struct channel *channel;
-	struct buffer
-		*src; /* both held, and counted as users of their maps, until the native end */
-	struct buffer *dst;
-	struct plan *plan; /* held instead of the two, for a copy of many pieces */
-	PyObject *tag;
+	struct extra *extra; /* NULL: none of it */
 	PyObject
 		*error; /* FAILED: the exception; CANCELLED: the device's error, if there was one */
-	PyObject *message;   /* of the first cancel() */
-	PyObject *callback;  /* first of the callbacks, or a waiter */
-	PyObject *context;   /* the callback's; NULL if it is a waiter */
-	PyObject *callbacks; /* the others: list of (callback, context) or (waiter,) */
+	PyObject *callback; /* the callback, or a waiter; or the list, if there are several */
+	PyObject *context;  /* the callback's; NULL for a waiter or the list */
 	PyObject *weakrefs;
-	struct cohort *cohort;	  /* NULL once left */
-	struct future *held_next; /* in the cohort */
-	uint8_t state;		  /* enum future_state */
-	uint8_t blocking;	  /* _asyncio_future_blocking */
-	uint8_t reserved : 1;	  /* made by _reserve, not started yet */
-	uint8_t started : 1;	  /* the native channel has the copy */
-	uint8_t asked : 1;	  /* cancel() was called */
-	uint8_t lost : 1;	  /* given up: ended although the engine may still hold it */
-	uint8_t unseen : 1;	  /* an exception that nobody has retrieved */
-	uint8_t retrieved : 1;	  /* somebody has asked for the outcome */
-	uint8_t examined : 1;	  /* ended, but the cause of its error is still looked for */
+	uint8_t state;	       /* enum future_state */
+	uint8_t blocking;      /* _asyncio_future_blocking */
+	uint8_t several : 1;   /* callback is a list of (callback, context) or (waiter,) */
+	uint8_t pinned : 1;    /* holds, and uses, both maps or the plan, until the native end */
+	uint8_t reserved : 1;  /* made by _reserve, not started yet */
+	uint8_t started : 1;   /* the native channel has the copy */
+	uint8_t asked : 1;     /* cancel() was called */
+	uint8_t lost : 1;      /* given up: ended although the engine may still hold it */
+	uint8_t unseen : 1;    /* an exception that nobody has retrieved */
+	uint8_t finalized : 1; /* the garbage collector remembers it: not for reuse */
+	uint8_t retrieved : 1; /* somebody has asked for the outcome */
+	uint8_t examined : 1;  /* ended, but the cause of its error is still looked for */
 };
 
 /* What `await future` runs. */
@@ -177,6 +181,9 @@ static PyTypeObject *plan_type;
 
 /* asyncio's and contextvars' own */
 static PyObject *asyncio_future;
+static PyObject *asyncio_set_result;	  /* Future's; a waiter is exactly one */
+static PyObject *asyncio_blocking;	  /* Future's descriptor of _asyncio_future_blocking, */
+static descrsetfunc asyncio_set_blocking; /* and how it is set; NULL: it is no descriptor */
 static PyObject *asyncio_running_loop;
 static PyObject *cancelled_error;
 static PyObject *invalid_state_error;
@@ -187,7 +194,6 @@ static PyObject *name_blocking;
 static PyObject *name_call_soon;
 static PyObject *name_context;
 static PyObject *name_running_loop;
-static PyObject *name_set_result;
 static PyObject *name_value;
 
 static struct future *free_futures[FREE_FUTURES];
@@ -213,6 +219,17 @@ static inline struct future *
 future_of_link(struct link *link)
 {
 	return (struct future *)((char *)link - offsetof(struct future, link));
+}
+
+/* The plan of a copy that has one. */
+static inline struct plan *
+plan_of_copy(const struct adma_copy *copy);
+
+/* Who owns the memory of a map. */
+static inline PyObject *
+owner_of(const struct adma_mmap *map)
+{
+	return map->owner;
 }
 
 static inline bool
@@ -466,14 +483,24 @@ wake(struct channel *self)
 
 /* ---- CopyFuture: life ---- */
 
+/* Its extra, made if need be; NULL without memory, and nothing is raised. */
+static struct extra *
+future_extra(struct future *self)
+{
+	if (self->extra == NULL) {
+		self->extra = PyMem_Calloc(1, sizeof(*self->extra));
+	}
+	return self->extra;
+}
+
 static struct future *
 future_new(struct channel *channel, uint64_t length, PyObject *tag)
 {
 	struct future *self;
 
 	if (num_free_futures > 0) {
-		self = free_futures[--num_free_futures];
-		PyObject_Init((PyObject *)self, future_type);
+		self = free_futures[--num_free_futures]; /* its reference to the type was kept */
+		Py_SET_REFCNT((PyObject *)self, 1);
 	} else {
 		self = PyObject_GC_New(struct future, future_type);
 		if (self == NULL) {
@@ -489,21 +516,16 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->copy.abandoned = 0;
 	self->link.next = NULL;
 	self->channel = (struct channel *)Py_NewRef((PyObject *)channel);
-	self->src = NULL;
-	self->dst = NULL;
-	self->plan = NULL;
 	self->copy.plan = NULL;
-	self->tag = Py_XNewRef(tag);
+	self->extra = NULL;
 	self->error = NULL;
-	self->message = NULL;
 	self->callback = NULL;
 	self->context = NULL;
-	self->callbacks = NULL;
 	self->weakrefs = NULL;
-	self->cohort = NULL;
-	self->held_next = NULL;
 	self->state = FUTURE_PENDING;
 	self->blocking = 0;
+	self->several = 0;
+	self->pinned = 0;
 	self->reserved = 0;
 	self->started = 0;
 	self->asked = 0;
@@ -511,7 +533,16 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->unseen = 0;
 	self->retrieved = 0;
 	self->examined = 0;
+	self->finalized = 0;
 	PyObject_GC_Track(self);
+	if (tag != NULL) {
+		if (future_extra(self) == NULL) {
+			Py_DECREF((PyObject *)self);
+			PyErr_NoMemory();
+			return NULL;
+		}
+		self->extra->tag = Py_NewRef(tag);
+	}
 	return self;
 }
 
@@ -558,6 +589,7 @@ future_report_unseen(struct future *self)
 static void
 future_finalize(PyObject *object)
 {
+	((struct future *)object)->finalized = 1;
 	future_report_unseen((struct future *)object);
 }
 
@@ -566,12 +598,14 @@ future_clear(PyObject *object)
 {
 	struct future *self = (struct future *)object;
 
-	Py_CLEAR(self->tag);
+	if (self->extra != NULL) {
+		Py_CLEAR(self->extra->tag);
+		Py_CLEAR(self->extra->message);
+	}
 	Py_CLEAR(self->error);
-	Py_CLEAR(self->message);
+	self->several = 0;
 	Py_CLEAR(self->callback);
 	Py_CLEAR(self->context);
-	Py_CLEAR(self->callbacks);
 	return 0;
 }
 
@@ -582,15 +616,19 @@ future_traverse(PyObject *object, visitproc visit, void *arg)
 
 	Py_VISIT(Py_TYPE(object));
 	Py_VISIT(self->channel);
-	Py_VISIT(self->src);
-	Py_VISIT(self->dst);
-	Py_VISIT(self->plan);
-	Py_VISIT(self->tag);
+	if (self->pinned && self->copy.plan != NULL) {
+		Py_VISIT(plan_of_copy(&self->copy));
+	} else if (self->pinned) {
+		Py_VISIT(owner_of(self->copy.src_map));
+		Py_VISIT(owner_of(self->copy.dst_map));
+	}
+	if (self->extra != NULL) {
+		Py_VISIT(self->extra->tag);
+		Py_VISIT(self->extra->message);
+	}
 	Py_VISIT(self->error);
-	Py_VISIT(self->message);
 	Py_VISIT(self->callback);
 	Py_VISIT(self->context);
-	Py_VISIT(self->callbacks);
 	return 0;
 }
 
@@ -603,7 +641,7 @@ future_run(struct future *self, PyObject *callback, PyObject *context, PyObject 
 	PyObject *answer = NULL;
 
 	if (context == NULL) {
-		answer = PyObject_CallMethodObjArgs(callback, name_set_result, Py_None, NULL);
+		answer = PyObject_CallFunctionObjArgs(asyncio_set_result, callback, Py_None, NULL);
 		if (answer == NULL && PyErr_ExceptionMatches(invalid_state_error)) {
 			/* Its task was cancelled in this turn, and the waiter with it: the task wakes anyway. */
 			PyErr_Clear();
@@ -634,54 +672,51 @@ future_end(struct future *self, enum future_state state, PyObject **fatal)
 {
 	PyObject *callback = self->callback;
 	PyObject *context = self->context;
-	PyObject *callbacks = self->callbacks;
+	bool several = self->several;
 	Py_ssize_t i;
 
 	self->state = (uint8_t)state;
 	self->unseen = state == FUTURE_FAILED;
-	if (callback == NULL && callbacks == NULL) {
+	if (callback == NULL) {
 		return;
 	}
 	self->callback = NULL;
 	self->context = NULL;
-	self->callbacks = NULL;
-	if (callback != NULL) {
+	self->several = 0;
+	if (!several) {
 		future_run(self, callback, context, fatal);
-		Py_DECREF(callback);
-		Py_XDECREF(context);
-	}
-	if (callbacks != NULL) {
-		for (i = 0; i < PyList_Size(callbacks); i++) {
-			PyObject *entry = PyList_GetItem(callbacks, i);
+	} else {
+		for (i = 0; i < PyList_Size(callback); i++) {
+			PyObject *entry = PyList_GetItem(callback, i);
 
 			future_run(self, PyTuple_GetItem(entry, 0),
 				   PyTuple_Size(entry) > 1 ? PyTuple_GetItem(entry, 1) : NULL,
 				   fatal);
 		}
-		Py_DECREF(callbacks);
 	}
+	Py_DECREF(callback);
+	Py_XDECREF(context);
 }
 
 /* One less to wait for; the last one ends all. */
 static void
 cohort_release(struct cohort *cohort, PyObject **fatal)
 {
-	struct future *member;
+	struct adma_copy *copy;
 
 	if (--cohort->remaining > 0) {
 		return;
 	}
-	member = cohort->first;
+	copy = cohort->first;
 	PyMem_Free(cohort);
-	while (member != NULL) {
-		struct future *next = member->held_next;
+	while (copy != NULL) {
+		struct future *member = future_of_copy(copy);
 
-		member->held_next = NULL;
+		copy = copy->next;
 		if (member->state == FUTURE_PENDING) {
 			future_end(member, FUTURE_CANCELLED, fatal);
 		}
 		Py_DECREF((PyObject *)member);
-		member = next;
 	}
 }
 
@@ -767,20 +802,21 @@ future_conclude(struct future *self, PyObject **fatal)
 		return; /* given up before */
 	}
 	if (self->asked) {
-		struct cohort *cohort = self->cohort;
+		struct cohort *cohort = self->extra != NULL ? self->extra->cohort : NULL;
 
 		if (cohort == NULL) {
 			future_end(self, FUTURE_CANCELLED, fatal);
 			return;
 		}
-		self->cohort = NULL;
+		self->extra->cohort = NULL;
 		Py_INCREF((PyObject *)self);
+		self->copy.next = NULL;
 		if (cohort->last != NULL) {
-			cohort->last->held_next = self;
+			cohort->last->next = &self->copy;
 		} else {
-			cohort->first = self;
+			cohort->first = &self->copy;
 		}
-		cohort->last = self;
+		cohort->last = &self->copy;
 		cohort_release(cohort, fatal);
 		return;
 	}
@@ -805,35 +841,37 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 			future->started = 0;
 			channel->started--;
 		}
-		if (future->src != NULL) {
+		if (future->pinned && copy->plan != NULL) {
+			plan_release_users(plan_of_copy(copy));
+		} else if (future->pinned) {
 			copy->src_map->users--;
 			copy->dst_map->users--;
-		} else if (future->plan != NULL) {
-			plan_release_users(future->plan);
 		}
 	}
 	while (list != NULL) {
 		struct future *future = future_of_copy(list);
-		struct buffer *src = future->src;
-		struct buffer *dst = future->dst;
-		struct plan *plan = future->plan;
+		struct plan *plan = plan_of_copy(list);
+		PyObject *src = NULL;
+		PyObject *dst = NULL;
 
+		if (future->pinned && plan == NULL) {
+			src = owner_of(list->src_map);
+			dst = owner_of(list->dst_map);
+		}
 		list = list->next;
-		future->src = NULL;
-		future->dst = NULL;
 		if (copy_has_failed(&future->copy) && future->state == FUTURE_PENDING &&
 		    !(future->asked && (future->copy.flushed || future->copy.abandoned))) {
 			replace(&future->error, future_failure(future, fatal));
 		}
-		future->plan = NULL;
+		future->pinned = 0;
 		future->copy.plan = NULL;
 		if (future->examined) {
 			pending_add(channel, future);
 		} else {
 			future_conclude(future, fatal);
 		}
-		Py_XDECREF((PyObject *)src);
-		Py_XDECREF((PyObject *)dst);
+		Py_XDECREF(src);
+		Py_XDECREF(dst);
 		Py_XDECREF((PyObject *)plan);
 		Py_DECREF((PyObject *)future);
 	}
@@ -843,10 +881,10 @@ channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fata
 static void
 future_leave_cohort(struct future *self, PyObject **fatal)
 {
-	struct cohort *cohort = self->cohort;
+	struct cohort *cohort = self->extra != NULL ? self->extra->cohort : NULL;
 
 	if (cohort != NULL) {
-		self->cohort = NULL;
+		self->extra->cohort = NULL;
 		cohort_release(cohort, fatal);
 	}
 }
@@ -888,19 +926,21 @@ future_dealloc(PyObject *object)
 	if (self->link.next != NULL) {
 		future_desert(self);
 	}
-	Py_XDECREF(self->tag);
+	if (self->extra != NULL) {
+		Py_XDECREF(self->extra->tag);
+		Py_XDECREF(self->extra->message);
+		PyMem_Free(self->extra);
+	}
 	Py_XDECREF(self->error);
-	Py_XDECREF(self->message);
 	Py_XDECREF(self->callback);
 	Py_XDECREF(self->context);
-	Py_XDECREF(self->callbacks);
-	if (num_free_futures < FREE_FUTURES && !PyObject_GC_IsFinalized(object)) {
+	if (num_free_futures < FREE_FUTURES && !self->finalized) {
 		free_futures[num_free_futures++] = self;
 	} else {
 		PyObject_GC_Del(self);
+		Py_DECREF((PyObject *)future_type);
 	}
 	Py_DECREF((PyObject *)channel);
-	Py_DECREF((PyObject *)future_type);
 }
 
 /* Everything that ended since last time, oldest first. */
@@ -988,16 +1028,16 @@ future_ask(struct future *self, PyObject *message)
 		return;
 	}
 	self->asked = 1;
-	if (message != NULL && message != Py_None) {
-		self->message = Py_NewRef(message);
+	if (message != NULL && message != Py_None && future_extra(self) != NULL) {
+		self->extra->message = Py_NewRef(message);
 	}
 	if (self->started && channel->native != NULL) {
 		adma_channel_cancel(channel->native, &self->copy);
 	}
 	cohort = channel_cohort(channel);
-	if (cohort != NULL && self->state == FUTURE_PENDING) {
+	if (cohort != NULL && self->state == FUTURE_PENDING && future_extra(self) != NULL) {
 		cohort->remaining++;
-		self->cohort = cohort;
+		self->extra->cohort = cohort;
 	}
 	if (self->examined) {
 		future_conclude_examined(self, NULL); /* the engine has let go long ago */
@@ -1045,13 +1085,20 @@ refuse_side(struct channel *self, const char *reason, const char *side)
 
 /* ---- CopyFuture: the protocol ---- */
 
+/* What the caller gave as tag, or None; borrowed. */
+static PyObject *
+future_tag(const struct future *self)
+{
+	return self->extra != NULL && self->extra->tag != NULL ? self->extra->tag : Py_None;
+}
+
 static PyObject *
 future_cancelled_error(struct future *self)
 {
 	PyObject *error;
 
-	if (self->message != NULL) {
-		error = PyObject_CallFunctionObjArgs(cancelled_error, self->message, NULL);
+	if (self->extra != NULL && self->extra->message != NULL) {
+		error = PyObject_CallFunctionObjArgs(cancelled_error, self->extra->message, NULL);
 	} else {
 		error = PyObject_CallNoArgs(cancelled_error);
 	}
@@ -1275,31 +1322,41 @@ future_cancel(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyOb
 	Py_RETURN_TRUE;
 }
 
+static int
+append_callback(PyObject *list, PyObject *callback, PyObject *context)
+{
+	PyObject *entry =
+		context != NULL ? PyTuple_Pack(2, callback, context) : PyTuple_Pack(1, callback);
+	int code = entry != NULL ? PyList_Append(list, entry) : -1;
+
+	Py_XDECREF(entry);
+	return code;
+}
+
 /* Append a callback with its context, or a waiter with none. */
 static int
 future_add(struct future *self, PyObject *callback, PyObject *context)
 {
-	PyObject *entry;
-	int code;
+	PyObject *list;
 
-	if (self->callback == NULL && self->callbacks == NULL) {
+	if (self->callback == NULL) {
 		self->callback = Py_NewRef(callback);
 		self->context = Py_XNewRef(context);
 		return 0;
 	}
-	if (self->callbacks == NULL) {
-		self->callbacks = PyList_New(0);
-		if (self->callbacks == NULL) {
-			return -1;
-		}
+	if (self->several) {
+		return append_callback(self->callback, callback, context);
 	}
-	entry = context != NULL ? PyTuple_Pack(2, callback, context) : PyTuple_Pack(1, callback);
-	if (entry == NULL) {
+	list = PyList_New(0);
+	if (list == NULL || append_callback(list, self->callback, self->context) < 0 ||
+	    append_callback(list, callback, context) < 0) {
+		Py_XDECREF(list);
 		return -1;
 	}
-	code = PyList_Append(self->callbacks, entry);
-	Py_DECREF(entry);
-	return code;
+	self->several = 1;
+	replace(&self->callback, list); /* the list holds what it held */
+	replace(&self->context, NULL);
+	return 0;
 }
 
 /* Remove a waiter, if it is still there. */
@@ -1312,9 +1369,9 @@ future_forget(struct future *self, PyObject *waiter)
 		Py_CLEAR(self->callback);
 		return;
 	}
-	for (i = 0; self->callbacks != NULL && i < PyList_Size(self->callbacks); i++) {
-		if (PyTuple_GetItem(PyList_GetItem(self->callbacks, i), 0) == waiter) {
-			if (PyList_SetSlice(self->callbacks, i, i + 1, NULL) < 0) {
+	for (i = 0; self->several && i < PyList_Size(self->callback); i++) {
+		if (PyTuple_GetItem(PyList_GetItem(self->callback, i), 0) == waiter) {
+			if (PyList_SetSlice(self->callback, i, i + 1, NULL) < 0) {
 				PyErr_Clear(); /* then it is completed with the others, which hurts nobody */
 			}
 			return;
@@ -1405,11 +1462,11 @@ future_remove_done_callback(PyObject *object, PyObject *fn)
 	int equal;
 
 	/* Comparing may run anything, so everything is looked up anew after it. */
-	if (self->callback != NULL && self->context != NULL) {
+	if (!self->several && self->callback != NULL && self->context != NULL) {
 		PyObject *callback = Py_NewRef(self->callback);
 
 		equal = PyObject_RichCompareBool(callback, fn, Py_EQ);
-		if (equal > 0 && self->callback == callback) {
+		if (equal > 0 && !self->several && self->callback == callback) {
 			Py_CLEAR(self->callback);
 			Py_CLEAR(self->context);
 			removed++;
@@ -1419,16 +1476,16 @@ future_remove_done_callback(PyObject *object, PyObject *fn)
 			return NULL;
 		}
 	}
-	while (self->callbacks != NULL && i < PyList_Size(self->callbacks)) {
-		PyObject *entry = Py_NewRef(PyList_GetItem(self->callbacks, i));
+	while (self->several && i < PyList_Size(self->callback)) {
+		PyObject *entry = Py_NewRef(PyList_GetItem(self->callback, i));
 
 		equal = 0;
 		if (PyTuple_Size(entry) > 1) {
 			equal = PyObject_RichCompareBool(PyTuple_GetItem(entry, 0), fn, Py_EQ);
 		}
-		if (equal > 0 && self->callbacks != NULL && i < PyList_Size(self->callbacks) &&
-		    PyList_GetItem(self->callbacks, i) == entry) {
-			equal = PyList_SetSlice(self->callbacks, i, i + 1, NULL);
+		if (equal > 0 && self->several && i < PyList_Size(self->callback) &&
+		    PyList_GetItem(self->callback, i) == entry) {
+			equal = PyList_SetSlice(self->callback, i, i + 1, NULL);
 			removed++;
 		} else {
 			i++;
@@ -1460,7 +1517,8 @@ future_get_cancel_message(PyObject *object, void *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
-	return Py_NewRef(self->message != NULL ? self->message : Py_None);
+	return Py_NewRef(self->extra != NULL && self->extra->message != NULL ? self->extra->message
+									     : Py_None);
 }
 
 static PyObject *
@@ -1558,7 +1616,7 @@ future_get_tag(PyObject *object, void *unused)
 	struct future *self = (struct future *)object;
 
 	(void)unused;
-	return Py_NewRef(self->tag != NULL ? self->tag : Py_None);
+	return Py_NewRef(future_tag(self));
 }
 
 static PyObject *
@@ -1590,8 +1648,8 @@ future_repr(PyObject *object)
 	if (text == NULL) {
 		return NULL;
 	}
-	if (self->tag != NULL) {
-		whole = PyUnicode_FromFormat("<CopyFuture %U, tag=%R>", text, self->tag);
+	if (future_tag(self) != Py_None) {
+		whole = PyUnicode_FromFormat("<CopyFuture %U, tag=%R>", text, future_tag(self));
 	} else {
 		whole = PyUnicode_FromFormat("<CopyFuture %U>", text);
 	}
@@ -1838,6 +1896,15 @@ awaiting_abort(struct awaiting *self)
 	Py_DECREF((PyObject *)future);
 }
 
+/* What yielding a future asks of it; the short way past the attribute's look-up, where there is one. */
+static inline int
+waiter_block(PyObject *waiter)
+{
+	return asyncio_set_blocking != NULL
+		       ? asyncio_set_blocking(asyncio_blocking, waiter, Py_True)
+		       : PyObject_SetAttr(waiter, name_blocking, Py_True);
+}
+
 /* Yield a new waiter. */
 static PySendResult
 awaiting_suspend(struct awaiting *self, PyObject **result)
@@ -1849,8 +1916,7 @@ awaiting_suspend(struct awaiting *self, PyObject **result)
 	if (waiter == NULL) {
 		return PYGEN_ERROR;
 	}
-	if (PyObject_SetAttr(waiter, name_blocking, Py_True) < 0 ||
-	    future_add(future, waiter, NULL) < 0) {
+	if (waiter_block(waiter) < 0 || future_add(future, waiter, NULL) < 0) {
 		Py_DECREF(waiter);
 		return PYGEN_ERROR;
 	}
@@ -2444,6 +2510,7 @@ buffer_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	self->base = self;
+	map->owner = self;
 	self->channel = (struct channel *)Py_NewRef(args[1]);
 	self->map = map;
 	self->addr = map->addr;
@@ -2641,10 +2708,11 @@ future_init_copy(struct future *self, struct buffer *src, struct buffer *dst)
 
 /* Pin both sides until the native end. */
 static inline void
-future_pin(struct future *self, struct buffer *src, struct buffer *dst)
+future_pin(struct future *self)
 {
-	self->src = (struct buffer *)Py_NewRef((PyObject *)src);
-	self->dst = (struct buffer *)Py_NewRef((PyObject *)dst);
+	self->pinned = 1;
+	Py_INCREF(owner_of(self->copy.src_map));
+	Py_INCREF(owner_of(self->copy.dst_map));
 	self->copy.src_map->users++;
 	self->copy.dst_map->users++;
 }
@@ -2868,7 +2936,7 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	}
 	self->started++;
 	future->started = 1;
-	future_pin(future, src, dst);
+	future_pin(future);
 	pending_add(self, future);
 	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
 pending:
@@ -3271,7 +3339,7 @@ channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	future->reserved = 0;
 	future->started = 1;
 	self->started++;
-	future_pin(future, src, dst);
+	future_pin(future);
 	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
 	adma_channel_start(self->native, &future->copy);
 	if (channel_schedule_for(self, future) < 0) {
@@ -3391,11 +3459,20 @@ struct plan {
 	Py_ssize_t num_buffers;
 	struct buffer **buffers;   /* held; users of their maps while started */
 	struct adma_piece *pieces; /* NULL: from the columns */
+	struct adma_piece whole;   /* what the columns count from */
 	struct column src_offsets;
 	struct column dst_offsets;
 	struct column lengths;
 	uint8_t used; /* started once */
 };
+
+static inline struct plan *
+plan_of_copy(const struct adma_copy *copy)
+{
+	return copy->plan != NULL
+		       ? (struct plan *)((char *)copy->plan - offsetof(struct plan, base))
+		       : NULL;
+}
 
 static void
 piece_of_table(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
@@ -3417,11 +3494,13 @@ piece_of_columns(const struct adma_plan *base, uint64_t index, struct adma_piece
 	const struct plan *plan =
 		(const struct plan *)((const char *)base - offsetof(struct plan, base));
 
-	piece->src_map = plan->buffers[0]->base->map;
-	piece->dst_map = plan->buffers[1]->base->map;
-	piece->src = plan->buffers[0]->addr + column_at(&plan->src_offsets, index);
-	piece->dst = plan->buffers[1]->addr + column_at(&plan->dst_offsets, index);
-	piece->length = (uint64_t)column_at(&plan->lengths, index);
+	*piece = (struct adma_piece){
+		.src_map = plan->whole.src_map,
+		.dst_map = plan->whole.dst_map,
+		.src = plan->whole.src + column_at(&plan->src_offsets, index),
+		.dst = plan->whole.dst + column_at(&plan->dst_offsets, index),
+		.length = (uint64_t)column_at(&plan->lengths, index),
+	};
 }
 
 static int
@@ -3901,6 +3980,12 @@ channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_arg
 	    plan_take(plan, srcs, "src", false) < 0 || plan_take(plan, dsts, "dst", true) < 0) {
 		goto failed;
 	}
+	plan->whole = (struct adma_piece){
+		.src_map = plan->buffers[0]->base->map,
+		.dst_map = plan->buffers[1]->base->map,
+		.src = plan->buffers[0]->addr,
+		.dst = plan->buffers[1]->addr,
+	};
 	plan->base.piece = piece_of_columns;
 	plan->base.independent = true;
 	plan->base.count = count;
@@ -3936,7 +4021,8 @@ future_start_plan(struct future *self, struct plan *plan)
 	struct channel *channel = self->channel;
 
 	plan->used = 1;
-	self->plan = (struct plan *)Py_NewRef((PyObject *)plan);
+	self->pinned = 1;
+	Py_INCREF((PyObject *)plan);
 	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
 		plan->buffers[i]->base->map->users++;
 	}
@@ -4427,9 +4513,9 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 			}
 		}
 		if (self->cohort != NULL) {
-			for (struct future *held = self->cohort->first; held != NULL;
-			     held = held->held_next) {
-				Py_VISIT(held);
+			for (struct adma_copy *held = self->cohort->first; held != NULL;
+			     held = held->next) {
+				Py_VISIT(future_of_copy(held));
 			}
 		}
 	}
@@ -4684,7 +4770,6 @@ install(void)
 		{&name_call_soon, "call_soon"},
 		{&name_context, "context"},
 		{&name_running_loop, "__asyncio_running_event_loop__"},
-		{&name_set_result, "set_result"},
 		{&name_value, "value"},
 	};
 	const struct {
@@ -4722,6 +4807,16 @@ install(void)
 				return -1;
 			}
 		}
+	}
+	if (asyncio_blocking == NULL) {
+		asyncio_set_result = PyObject_GetAttrString(asyncio_future, "set_result");
+		asyncio_blocking = PyObject_GetAttr(asyncio_future, name_blocking);
+		if (asyncio_set_result == NULL || asyncio_blocking == NULL) {
+			Py_CLEAR(asyncio_set_result);
+			return -1;
+		}
+		asyncio_set_blocking =
+			(descrsetfunc)PyType_GetSlot(Py_TYPE(asyncio_blocking), Py_tp_descr_set);
 	}
 	if (empty_tuple == NULL) {
 		empty_tuple = PyTuple_New(0);

@@ -39,6 +39,7 @@ struct adma_mmap {
 	struct adma_mmap *next;
 	struct adma_mmap **link;
 	uint8_t released; /* nobody above holds it: free it when it is unregistered */
+	void *owner;	  /* the layer above's */
 };
 
 /**

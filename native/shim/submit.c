@@ -60,7 +60,7 @@ static void
 free_task(struct adma_channel *ch, struct segment *segment)
 {
 	if (segment->task != NULL) {
-		ch->lib->doca_task_free(ch->lib->doca_dma_task_memcpy_as_task(segment->task));
+		ch->lib->doca_task_free(segment->base);
 		segment->task = NULL;
 	}
 }
@@ -351,8 +351,12 @@ prepare(struct adma_channel *ch, struct segment *segment)
 		return result;
 	}
 	if (segment->task == NULL) {
-		return lib->doca_dma_task_memcpy_alloc_init(ch->dma, src, segment->dst_buf.buf,
-							    user_data, &segment->task);
+		result = lib->doca_dma_task_memcpy_alloc_init(ch->dma, src, segment->dst_buf.buf,
+							      user_data, &segment->task);
+		if (result == DOCA_SUCCESS) {
+			segment->base = lib->doca_dma_task_memcpy_as_task(segment->task);
+		}
+		return result;
 	}
 	lib->doca_dma_task_memcpy_set_src(segment->task, src);
 	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf.buf);
@@ -362,13 +366,13 @@ prepare(struct adma_channel *ch, struct segment *segment)
 static doca_error_t
 submit(struct adma_channel *ch, struct segment *segment)
 {
-	struct doca_task *task = ch->lib->doca_dma_task_memcpy_as_task(segment->task);
+	struct doca_task *task = segment->base;
 	doca_error_t result;
 
 	if (!ch->held_back) {
 		return ch->lib->doca_task_submit(task);
 	}
-	if (ch->alone) {
+	if (ch->alone != NULL) {
 		result = ch->lib->doca_task_submit_ex(task, DOCA_TASK_SUBMIT_FLAG_FLUSH);
 		if (result == DOCA_SUCCESS) {
 			ch->unflushed = false;
@@ -525,14 +529,12 @@ join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *
 	}
 }
 
-/* Cut the next segment of the copy whose turn it is. */
-static void
-cut(struct adma_channel *ch, struct segment *segment)
+/* Cut the next segment of the copy whose turn it is, no longer than the limit. */
+static inline void
+cut(struct adma_channel *ch, struct segment *segment, struct adma_copy *copy, uint64_t limit)
 {
-	struct adma_copy *copy = ch->waiting.head;
 	struct adma_plan *plan = copy->plan;
 	struct adma_piece piece;
-	uint64_t limit = segment_limit(ch, copy);
 
 	if (plan == NULL) {
 		piece = (struct adma_piece){
@@ -576,23 +578,6 @@ uncut(struct adma_channel *ch, struct segment *segment)
 	adma_segment_free(ch, segment);
 }
 
-/* The copy at the head leaves the list when all of it is handed out, and goes to the tail after its quantum. */
-static void
-rotate(struct adma_channel *ch, struct adma_copy *copy)
-{
-	uint64_t quantum = segment_limit(ch, copy) * (ch->contended ? 1 : QUANTUM_SEGMENTS);
-
-	if (!copy->waiting) {
-		return; /* it failed */
-	}
-	if (copy->submitted == copy->length) {
-		adma_wait_remove(ch, copy);
-	} else if (ch->tenure >= quantum) {
-		adma_wait_remove(ch, copy);
-		adma_wait_append(ch, copy);
-	}
-}
-
 /*
  * May DOCA have one more? Flushed segments are suspects: what status DOCA gives a flushed task is not known, so one that
  * was flushed may as well have failed by itself. They are replayed one at a time; alone, a failure is its own.
@@ -614,6 +599,44 @@ adma_worth_filling(const struct adma_channel *ch)
 	       (ch->waiting.head != NULL || ch->replay != NULL) && has_room(ch);
 }
 
+/*
+ * Give DOCA what it has room for of the copy whose turn it is. The copy leaves the waiting list when all of it is handed
+ * out, and goes to the tail after its quantum.
+ *
+ * @return false if DOCA took a segment back
+ */
+static bool
+send_turn(struct adma_channel *ch, struct adma_copy *copy)
+{
+	uint64_t limit = segment_limit(ch, copy);
+	uint64_t quantum = limit * (ch->contended ? 1 : QUANTUM_SEGMENTS);
+	uint64_t room = window_bytes(ch);
+
+	ch->suspect = false;
+	do {
+		struct segment *segment = ch->free;
+
+		ch->free = segment->next;
+		cut(ch, segment, copy, limit);
+		if (!send(ch, segment)) {
+			uncut(ch, segment);
+			return false;
+		}
+		if (!copy->waiting) {
+			return true; /* it failed */
+		}
+		if (copy->submitted == copy->length) {
+			adma_wait_remove(ch, copy);
+			return true;
+		}
+	} while (ch->tenure < quantum && ch->in_flight < ch->window && ch->in_flight_bytes < room);
+	if (ch->tenure >= quantum) {
+		adma_wait_remove(ch, copy);
+		adma_wait_append(ch, copy);
+	}
+	return true;
+}
+
 /* Give DOCA as much as it has room for. */
 void
 adma_fill(struct adma_channel *ch)
@@ -621,27 +644,19 @@ adma_fill(struct adma_channel *ch)
 	while (adma_worth_filling(ch)) {
 		struct segment *segment;
 
-		if (ch->replay != NULL) {
-			segment = adma_replay_take(ch);
-			if (!send(ch, segment)) {
-				adma_replay_put_back(ch, segment);
+		if (ch->replay == NULL) {
+			if (!send_turn(ch, ch->waiting.head)) {
 				return;
 			}
-			ch->suspect = true;
-			ch->counters.segments_replayed++;
-		} else {
-			struct adma_copy *copy = ch->waiting.head;
-
-			ch->suspect = false;
-			segment = ch->free;
-			ch->free = segment->next;
-			cut(ch, segment);
-			if (!send(ch, segment)) {
-				uncut(ch, segment);
-				return;
-			}
-			rotate(ch, copy);
+			continue;
 		}
+		segment = adma_replay_take(ch);
+		if (!send(ch, segment)) {
+			adma_replay_put_back(ch, segment);
+			return;
+		}
+		ch->suspect = true;
+		ch->counters.segments_replayed++;
 	}
 }
 
