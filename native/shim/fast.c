@@ -164,6 +164,9 @@ struct future {
 	uint8_t examined : 1;  /* ended, but the cause of its error is still looked for */
 };
 
+/* With the garbage collector's two words that is 1.3 times a bare asyncio.Future. */
+_Static_assert(sizeof(struct future) <= 22 * sizeof(void *), "a waiting copy takes too much");
+
 /* What `await future` runs. */
 struct awaiting {
 	PyObject_HEAD

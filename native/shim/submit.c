@@ -525,7 +525,6 @@ join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *
 			(struct source){piece.src_map, piece.src, piece.length};
 		segment->length += piece.length;
 		plan->index++;
-		plan->offset = piece.length;
 	}
 }
 
@@ -553,8 +552,12 @@ cut(struct adma_channel *ch, struct segment *segment, struct adma_copy *copy, ui
 	segment->num_sources = 1;
 	if (plan != NULL) {
 		plan->offset += segment->length;
-		if (!plan->independent && segment->length == piece.length) {
-			join_pieces(ch, segment, plan, limit);
+		if (segment->length == piece.length) {
+			if (!plan->independent) {
+				join_pieces(ch, segment, plan, limit);
+			}
+			plan->index++; /* all of the piece, and of those joined to it */
+			plan->offset = 0;
 		}
 	}
 	copy->submitted += segment->length;
