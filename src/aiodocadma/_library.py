@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
-import importlib.resources
 import os
 import re
 from pathlib import Path
@@ -117,6 +115,8 @@ def emulator_folder() -> Path:
 
     Source: aiodocadma.
     """
+    import importlib.resources  # here, for it brings along twenty modules that importing aiodocadma needs not wait for
+
     folder = Path(str(importlib.resources.files("aiodocadma") / "_emulator"))
     if not (folder / "lib" / "libdocaemu.so").is_file():
         raise LibraryError("the embedded emulator is missing from this installation", path=str(folder))
@@ -182,7 +182,7 @@ def _system(name: str) -> Library:
 
 def _system_candidates() -> list[tuple[str, str]]:
     names = [(f"libdoca_common{suffix}", f"libdoca_dma{suffix}") for suffix in _SUFFIXES]
-    folders = [path for pattern in ("lib/*-linux-gnu", "lib64", "lib") for path in glob.glob(str(_PREFIX / pattern))]
+    folders = [path for pattern in ("lib/*-linux-gnu", "lib64", "lib") for path in sorted(_PREFIX.glob(pattern))]
     return names + [(f"{folder}/{common}", f"{folder}/{dma}") for folder in folders for common, dma in names]
 
 
