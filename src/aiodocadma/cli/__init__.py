@@ -1,4 +1,4 @@
-"""The command ``aiodocadma``: copy files, list devices, diagnose what is wrong, build C programs on the emulator."""
+"""The command ``aiodocadma``: copy files, diagnose what is wrong, measure, build C programs on the emulator."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from aiodocadma._version import __version__
+from aiodocadma.cli._bench import MODES, bench
 from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
@@ -304,6 +305,41 @@ def _parser() -> argparse.ArgumentParser:
         "code", metavar="CODE", type=error_code, help="for example IO_FAILED, DOCA_ERROR_IO_FAILED or 17"
     )
     explain.set_defaults(run=print_explanation)
+
+    benchmark = commands.add_parser(
+        "bench",
+        parents=[common],
+        help="measure copies on this machine",
+        description="Measure copies of each SIZE at each DEPTH, beside the CPU's own copy, and tell from which size on "
+        "the engine is quicker. throughput: copies gathered, COUNT at once; max-bandwidth: the same behind one future; "
+        "bulk-latency: a batch of COUNT from its start to its end; precision-latency: one copy at a time.",
+        epilog=EXIT_CODES,
+    )
+    benchmark.add_argument("--mode", choices=MODES, default=MODES[0], help="what to measure (default: %(default)s)")
+    benchmark.add_argument(
+        "--sizes",
+        metavar="SIZE",
+        type=_size,
+        nargs="+",
+        default=[64, 4 << 10, 64 << 10, 1 << 20, 16 << 20],
+        help="bytes per copy; K, M, G are powers of 1024 (default: 64 4K 64K 1M 16M)",
+    )
+    benchmark.add_argument(
+        "--depths",
+        metavar="COUNT",
+        type=_count,
+        nargs="+",
+        default=[1, 16, 256],
+        help="copies at once; precision-latency has one (default: 1 16 256)",
+    )
+    benchmark.add_argument(
+        "--seconds", metavar="SECONDS", type=float, default=0.5, help="time for each figure (default: %(default)s)"
+    )
+    benchmark.add_argument("--compare", metavar="FILE", help="show the ratio to an earlier --json record of that mode")
+    benchmark.add_argument(
+        "--device", metavar="NAME", help="PCI address or name of the device (default: the first that can)"
+    )
+    benchmark.set_defaults(run=lambda args: asyncio.run(bench(args)))
 
     config = commands.add_parser(
         "config",

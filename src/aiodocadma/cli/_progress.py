@@ -1,9 +1,10 @@
-"""The progress bar of the commands, and what they say at the end."""
+"""What the commands show while they work, a bar or a growing table, and what they say at the end."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from aiodocadma import DeviceInfo
@@ -63,6 +64,60 @@ def open_progress(total: int | None) -> Progress:
     except ImportError:
         return PlainProgress(total)
     return RichProgress(total)
+
+
+class Rows(Protocol):
+    """A table that grows."""
+
+    def add(self, cells: Sequence[str]) -> None:
+        """Show one more row."""
+
+    def close(self) -> None:
+        """Leave the table as it is."""
+
+
+class NoRows:
+    """For output that a program reads."""
+
+    def add(self, cells: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class PlainRows:
+    """
+    Lines on stdout, one for each row as it comes.
+
+    Args:
+        columns: The headings; the cells are aligned to the right below them.
+    """
+
+    WIDTH = 11
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.add(columns)
+
+    def add(self, cells: Sequence[str]) -> None:
+        """Show one more row."""
+        print("".join(cell.rjust(self.WIDTH) for cell in cells), flush=True)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def open_rows(columns: Sequence[str], *, quiet: bool) -> Rows:
+    """Choose the table: rich's on a terminal, plain lines elsewhere, none if quiet."""
+    if quiet:
+        return NoRows()
+    if sys.stdout.isatty():
+        try:
+            from aiodocadma.cli._rich import RichRows
+        except ImportError:
+            return PlainRows(columns)
+        return RichRows(columns)
+    return PlainRows(columns)
 
 
 def format_bytes(count: float) -> str:
