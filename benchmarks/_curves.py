@@ -141,7 +141,7 @@ def draw(points: Sequence[dict[str, Any]], folder: str) -> None:
         rows[1][0].set_ylabel("microseconds per copy")
         for row in rows.flat:
             row.grid(visible=True, alpha=0.3)
-        rows[0][1].legend(fontsize="small")
+        figure.legend(*rows[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         figure.savefig(Path(folder) / f"{axis}.png", dpi=80)
         pyplot.close(figure)
 
