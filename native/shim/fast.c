@@ -4572,26 +4572,17 @@ static PyMethodDef channel_copy_method = {"copy", METHOD(channel_copy),
 static PyObject *
 channel_init_subclass(PyObject *type, PyObject *unused)
 {
-	PyObject *inherited = PyObject_GetAttrString((PyObject *)channel_type, "copy");
-	PyObject *method = PyObject_GetAttrString(type, "copy");
-	bool overridden = method != inherited;
-	int code;
+	PyObject *own = PyDescr_NewMethod((PyTypeObject *)type, &channel_copy_method);
+	PyObject *found = PyObject_GetAttrString(type, "copy");
+	int code = own != NULL && found != NULL ? 0 : -1;
 
 	(void)unused;
-	Py_XDECREF(inherited);
-	Py_XDECREF(method);
-	if (inherited == NULL || method == NULL) {
-		return NULL;
+	/* What a subclass, or one between, defines in Python stays. */
+	if (code == 0 && Py_TYPE(found) == Py_TYPE(own)) {
+		code = PyObject_SetAttrString(type, "copy", own);
 	}
-	if (overridden) {
-		Py_RETURN_NONE;
-	}
-	method = PyDescr_NewMethod((PyTypeObject *)type, &channel_copy_method);
-	if (method == NULL) {
-		return NULL;
-	}
-	code = PyObject_SetAttrString(type, "copy", method);
-	Py_DECREF(method);
+	Py_XDECREF(own);
+	Py_XDECREF(found);
 	if (code < 0) {
 		return NULL;
 	}
