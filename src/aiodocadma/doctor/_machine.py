@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from aiodocadma import _host
+from aiodocadma._host import HostKind
 from aiodocadma._root import Root
 from aiodocadma.doctor._system import System
 from aiodocadma.doctor._tools import caps_devices
 
 __all__ = [
-    "HostKind",
     "bluefield_mode",
     "container",
     "device_records",
@@ -23,18 +25,12 @@ __all__ = [
     "pci_functions",
 ]
 
-HostKind = Literal["host", "dpu"]
-
 _VENDOR: Final = "0x15b3"  # Mellanox, now NVIDIA networking
 
 
 def host_kind(system: System) -> HostKind:
     """On which side of the PCIe link this is; a container is on the side of its machine."""
-    root = system.root
-    if root.exists("/etc/nvidia/bf-release") or root.exists("/etc/mlnx-release"):
-        return "dpu"
-    product = root.line("/sys/class/dmi/id/product_name") or root.line("/sys/firmware/devicetree/base/model") or ""
-    return "dpu" if "bluefield" in product.lower() else "host"
+    return _host.host_kind(Path(system.root.locate("/")))
 
 
 def container(system: System) -> str | None:
