@@ -17,6 +17,7 @@ from aiodocadma import _native
 from aiodocadma._devices import Capabilities, DeviceInfo, select_device
 from aiodocadma._diagnosis import Diagnosis
 from aiodocadma._library import Library, open_library
+from aiodocadma._versions import verdict
 from aiodocadma.exceptions import ClosedError, DocaError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Engine:
         evidence_dir: Path | None = None,
     ) -> None:
         self.library: Final[Library] = open_library(library)
+        self.library.skew = verdict(self.library).sentence  # errors say so first
         self.library.sdk_log.tail()  # from here on it is kept
         self.device: Final[DeviceInfo] = select_device(self.library, device)
         self.diagnosis: Final = Diagnosis(self.library, self.device, self._query, evidence_dir)

@@ -173,11 +173,11 @@ class VersionVerdict:
 
     @property
     def sentence(self) -> str | None:
-        """What an error must say first, or None where nothing disagrees."""
+        """What an error must say first: who says what; None where nothing disagrees."""
         if self.skew is None:
             return None
         first, second = self.skew
-        return f"the installation of DOCA mixes versions: {first}, but {second}"
+        return f"{first}, but {second}"
 
 
 def verdict_of(found: Iterable[Anchor]) -> VersionVerdict:

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 import aiodocadma
-from aiodocadma import DMAState, _diagnosis, _evidence, emulator
+from aiodocadma import DMAState, _diagnosis, _engine, _evidence, emulator
 from aiodocadma._causes import Log
+from aiodocadma._library import Library, open_library
+from aiodocadma._versions import Anchor, VersionVerdict, verdict_of
 from aiodocadma.exceptions import (
     CopyManyError,
     DocaDriverError,
@@ -386,3 +388,29 @@ print(seen)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+@pytest.mark.rule("R34", "R98")
+async def test_versions_that_disagree_are_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict is formed once, when the DMA is opened, in the worker thread; an error has it from there."""
+    threads: list[int] = []
+    anchors = [Anchor(f"pkg-config {name}", f"/{name}.pc", raw) for name, raw in (("a", "3.0.0058"), ("b", "2.9.4005"))]
+
+    def skewed(library: Library) -> VersionVerdict:
+        threads.append(threading.get_ident())
+        return verdict_of(anchors)
+
+    monkeypatch.setattr(_engine, "verdict", skewed)
+    try:
+        async with aiodocadma.open_dma() as dma:
+            emulator.configure("fault op=completion status=IO_FAILED count=2")
+            for _ in range(2):
+                with pytest.raises(DocaIoFailedError) as caught:
+                    await dma.copy(b"1234", bytearray(4))
+                assert caught.value.cause is not None
+                assert "pkg-config b says 2.9.4005 (2.9.4 build 5), in /b.pc" in caught.value.cause
+                assert caught.value.layer == "version"
+    finally:
+        open_library().skew = None  # libraries are never unloaded
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
