@@ -32,7 +32,8 @@ def test_the_tests_in_the_docs(tmp_path: Path) -> None:
                 line = page.read_text()[: match.start()].count("\n") + 1
                 (tmp_path / f"test_{page.stem}_{line}.py").write_text(match[1])
     assert shown > 10
-    command = [sys.executable, "-m", "pytest", "-q", "--asyncio-mode=auto", "-p", "no:cacheprovider", "--timeout=20"]
+    common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    command = [sys.executable, "-m", "pytest", "-q", "--asyncio-mode=auto", "--timeout=20", *common]
     done = subprocess.run([*command, tmp_path], capture_output=True, text=True, timeout=55, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout

@@ -196,7 +196,9 @@ def run(folder: Path, files: dict[str, str], *options: str, **environment: str) 
     """Run a project's tests; what pytest printed."""
     for name, text in files.items():
         (folder / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={folder}", *options, str(folder)]
+    # Hypothesis' plugin takes more time than the rest together.
+    common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", f"--rootdir={folder}"]
+    command = [sys.executable, "-m", "pytest", *common, *options, str(folder)]
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_ADDOPTS", "AIODOCADMA_LIBRARY")}
     done = subprocess.run(
         command, cwd=folder, env=kept | environment, capture_output=True, text=True, timeout=50, check=False
