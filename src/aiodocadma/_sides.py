@@ -139,7 +139,8 @@ def refusal(reason: str, *details: Any) -> AiodocadmaError:
             return ClosedError(f"{_named(*details)} is a closed map")
         case "foreign", _:
             return WrongLoopError(
-                f"{_named(*details)} was registered with another DMA", hint="Register it with this one."
+                f"{_named(*details)} was registered with another DMA",
+                hint="Register it with this one. Memory of a card's other side is exported there and imported here.",
             )
         case "access", _:
             return AccessError(

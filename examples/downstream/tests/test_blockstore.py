@@ -74,6 +74,14 @@ async def test_blocks_of_full_size(store: BlockStore) -> None:
     assert await store.get("block 11") == BLOCKS["block 11"] * 3
 
 
+async def test_the_other_side_reads_it(dma_pair) -> None:
+    store = await BlockStore.open(dma_pair.host)
+    await store.put_many(BLOCKS)
+    for key in BLOCKS:
+        assert await store.get_across(dma_pair.dpu, key) == BLOCKS[key]
+    await store.close()
+
+
 @pytest.mark.bluefield
 async def test_on_a_card(store: BlockStore) -> None:
     await store.put_many(BLOCKS)

@@ -78,6 +78,16 @@ class BlockStore:
         await self._dma.copy(entry.slot[: entry.length], data)
         return bytes(data)
 
+    async def get_across(self, dma: DMA, key: str) -> bytes:
+        """Read a block from the other side of the card, with its engine."""
+        entry = self._entries[key]
+        data = bytearray(entry.length)
+        async with await dma.import_memory(await self._arena.export()) as arena:
+            start = entry.slot.offset
+            await dma.copy(arena[start : start + entry.length], data)
+        self._arena.revoke()
+        return bytes(data)
+
     async def close(self) -> None:
         """Give all memory back."""
         self._janitor.cancel()
