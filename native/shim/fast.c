@@ -4155,7 +4155,8 @@ PyDoc_STRVAR(
 	"    index: Of the pair, for a copy of many.\n"
 	"\n"
 	"Returns:\n"
-	"    (source address, source access, destination address, destination access, length); "
+	"    (source address, source access, destination address, destination access, length, "
+	"whether the source is a peer's, whether the destination is); "
 	"access is the map's DOCA_ACCESS_FLAG_... bits. None for a copy of many pieces where it "
 	"is not known which failed.\n"
 	"\n"
@@ -4196,10 +4197,12 @@ channel_sides(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		PyErr_SetString(PyExc_IndexError, "no such pair");
 		return NULL;
 	}
-	return Py_BuildValue("(KIKIK)", (unsigned long long)(uintptr_t)piece.src,
+	return Py_BuildValue("(KIKIKOO)", (unsigned long long)(uintptr_t)piece.src,
 			     (unsigned)piece.src_map->access,
 			     (unsigned long long)(uintptr_t)piece.dst,
-			     (unsigned)piece.dst_map->access, (unsigned long long)piece.length);
+			     (unsigned)piece.dst_map->access, (unsigned long long)piece.length,
+			     piece.src_map->imported ? Py_True : Py_False,
+			     piece.dst_map->imported ? Py_True : Py_False);
 }
 
 PyDoc_STRVAR(channel_want_room_doc, "_want_room($self, wanted, /)\n"

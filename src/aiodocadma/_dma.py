@@ -634,7 +634,7 @@ class DMA(Channel):
         failed = []
         for index, code, phase, flushed in failures:
             sides = self._sides(future, index)
-            evidence = self._evidence(code, phase, sides[-1] if sides is not None else 0, sides)
+            evidence = self._evidence(code, phase, sides[4] if sides is not None else 0, sides)
             error = self._engine.diagnosis.error(evidence, future.tag)
             errors[index] = _flushed(error, future.tag) if flushed else error
             if not flushed:
@@ -642,7 +642,9 @@ class DMA(Channel):
         self._find_causes(future, failed)
         return CopyManyError(errors, count)
 
-    def _evidence(self, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int] | None) -> Evidence:
+    def _evidence(
+        self, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int, bool, bool] | None
+    ) -> Evidence:
         status = self._native.status()
         return self._engine.diagnosis.evidence(
             _native.copy_failure(code, phase),

@@ -203,6 +203,7 @@ async def _first_copies(dma: DMA, descriptor: ExportDescriptor, remote: MemoryMa
     """Prove over the real path that the memory can be read and, on a page made for it, that it can be written."""
     async with await dma.alloc(SMOKE_BYTES) as page:
         await _first_copy(dma, descriptor, remote[:SMOKE_BYTES], page)
+        dma._engine.diagnosis.prove("reading the peer's memory")
         if not writable or not descriptor.scratch:
             return
         async with await _import(dma, descriptor, descriptor.scratch, True) as scratch:
@@ -216,6 +217,7 @@ async def _first_copies(dma: DMA, descriptor: ExportDescriptor, remote: MemoryMa
             with memoryview(page) as view:
                 if view != sent:
                     raise PeerError("what was written to the exporter's page for first copies does not come back")
+            dma._engine.diagnosis.prove("writing the peer's memory")
 
 
 async def _first_copy(dma: DMA, descriptor: ExportDescriptor, src: _native.Buffer, dst: _native.Buffer) -> None:

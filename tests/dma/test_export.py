@@ -760,3 +760,25 @@ async def test_100_000_fuzzed_descriptors(sides: Sides) -> None:
     for _ in range(9):
         await fuzz(sides, 10_000)
     assert resident() - before < 8 << 20
+
+
+# ---- what an error says
+
+
+@pytest.mark.rule("R58", "R62", "R63", "R64", "X22")
+async def test_the_cause_names_the_peer_and_what_was_proven(sides: Sides) -> None:
+    """The exporter revokes what was proven to be readable: it is the peer's side, and no permission of ours."""
+    async with await sides.host.register(DATA) as memory:
+        descriptor = await memory.export()
+        async with await sides.dpu.import_memory(descriptor) as remote, await sides.dpu.alloc(NBYTES) as dst:
+            assert await sides.dpu.copy(remote, dst) == NBYTES
+            emulator.inject(emulator.Fault("completion", status="NOT_PERMITTED"))
+            with pytest.raises(DocaNotPermittedError) as refused:
+                await sides.dpu.copy(remote[:10], dst)
+            assert refused.value.cause_name == "src_not_exported"
+            assert "permissions of reading the peer's memory proven at" in str(refused.value)
+            emulator.revoke_exports()
+            with pytest.raises(DocaIoFailedError) as gone:
+                await sides.dpu.copy(remote[:10], dst)
+            assert (gone.value.cause_name, gone.value.layer) == ("peer_gone", "runtime")
+            del refused, gone

@@ -65,7 +65,9 @@ async def test_the_least_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Sides] = []
     real = DMA._evidence
 
-    def evidence(self: DMA, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int] | None) -> object:
+    def evidence(
+        self: DMA, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int, bool, bool] | None
+    ) -> object:
         assert sides is not None
         seen.append(Sides(*sides))
         return real(self, code, phase, nbytes, sides)
