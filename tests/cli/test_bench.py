@@ -22,6 +22,7 @@ FIELDS = {
 }  # fmt: skip
 
 
+@pytest.mark.rule("R133")
 @pytest.mark.parametrize("mode", ["throughput", "max-bandwidth", "bulk-latency", "precision-latency"])
 def test_json(run: Run, mode: str) -> None:
     result = run("bench", "--json", "--mode", mode, *QUICK)
@@ -68,6 +69,7 @@ def test_compare(run: Run, tmp_path: Path) -> None:
     assert rows[1][-1] == "-"  # 1K was not in the record
 
 
+@pytest.mark.rule("R131")
 @pytest.mark.parametrize(
     ("change", "says"),
     [

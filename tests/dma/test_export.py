@@ -252,6 +252,7 @@ async def test_copies_by_a_worker_keep_the_imported_map_open(sides: Sides) -> No
 # ---- permissions
 
 
+@pytest.mark.rule("X04", "R59")
 @pytest.mark.parametrize("copy", ["copy", "list", "pairs"])
 async def test_writing_needs_both_sides(sides: Sides, copy: str) -> None:
     async with await sides.host.alloc(4096) as memory, await sides.dpu.register(b"x" * 4096) as src:
@@ -337,6 +338,7 @@ async def test_overlap_is_a_matter_of_one_address_space(sides: Sides) -> None:
 # ---- first copies
 
 
+@pytest.mark.rule("R58", "R63")
 async def test_the_first_copy_is_small_and_goes_over_the_real_path(sides: Sides) -> None:
     async with await sides.host.register(DATA) as memory:
         descriptor = await memory.export()
@@ -347,6 +349,7 @@ async def test_the_first_copy_is_small_and_goes_over_the_real_path(sides: Sides)
             assert emulator.counters().peer_reads >= 1
 
 
+@pytest.mark.rule("R62")
 async def test_writing_is_proven_on_a_page_made_for_it(sides: Sides) -> None:
     """The user's bytes are never written, and an exporter whose page does not give back what was written is found."""
     async with await sides.host.alloc(4096) as memory:
@@ -404,6 +407,7 @@ async def test_the_first_copy_waits_for_room(sides: Sides) -> None:
 # ---- refusals
 
 
+@pytest.mark.rule("R136", "R18")
 async def test_rdma_is_another_protocol(sides: Sides) -> None:
     async with await sides.host.register(DATA) as memory:
         descriptor = dataclasses.replace(await memory.export(), kind="rdma")
@@ -412,6 +416,7 @@ async def test_rdma_is_another_protocol(sides: Sides) -> None:
         assert emulator.live_objects().imports == 0
 
 
+@pytest.mark.rule("R18")
 @pytest.mark.parametrize(
     ("here", "there", "refused"), [("A", "B", True), ("A", "A", False), (None, "B", False), ("A", None, False)]
 )
@@ -655,6 +660,7 @@ async def _step(awaitable: Any) -> Any:
 # ---- secrets
 
 
+@pytest.mark.rule("R106")
 async def test_a_descriptor_is_shown_nowhere(
     sides: Sides, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ async def test_writing(sides: Sides, socket_path: str) -> None:
             assert view == DATA
 
 
+@pytest.mark.rule("R80")
 async def test_the_order_of_starting_does_not_matter(
     sides: Sides, socket_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ async def test_two_publish_one_name_at_once(sides: Sides, socket_path: str) -> N
 # ---- ends
 
 
+@pytest.mark.rule("X22")
 async def test_revoke(sides: Sides, socket_path: str) -> None:
     async with await sides.host.register(DATA) as memory, peer.listen(sides.host, socket_path) as publisher:
         await publisher.publish("x", memory)
@@ -327,6 +329,7 @@ async def test_anyio_scopes(sides: Sides, socket_path: str) -> None:
 # ---- who is there
 
 
+@pytest.mark.rule("R99")
 async def test_differences_of_versions_are_shown(
     sides: Sides, socket_path: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +468,7 @@ async def test_an_import_that_fails_is_the_importers_error(sides: Sides, socket_
 # ---- secrets
 
 
+@pytest.mark.rule("R125")
 async def test_descriptors_are_shown_nowhere(
     sides: Sides, socket_path: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
