@@ -11,15 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from aiodocadma.cli._bench import Point, crossover, format_size
+from aiodocadma.cli._bench import WARM_UP, Point, _sample, crossover, format_size
 
 from .conftest import COMMAND, DEADLINE, Run
 
 QUICK = ("--seconds", "0.001", "--sizes", "64", "4K", "--depths", "1", "3")
 FIELDS = {
-    "format", "command", "version", "mode", "device", "ibdev_name", "library", "emulated", "environment", "points",
-    "crossover",
+    "format", "command", "version", "mode", "warm_up", "device", "ibdev_name", "library", "emulated", "environment",
+    "points", "crossover",
 }  # fmt: skip
+
+
+@pytest.mark.rule("R132")
+async def test_the_warm_up_is_not_measured() -> None:
+    calls = 0
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+
+    assert len(await _sample(work, 0)) == calls - WARM_UP
 
 
 @pytest.mark.rule("R133")

@@ -32,6 +32,7 @@ MODES: Final = ("throughput", "max-bandwidth", "bulk-latency", "precision-latenc
 LATENCY_MODES: Final = ("bulk-latency", "precision-latency")
 MEMORY: Final = 64 << 20  # bytes a side at most: beyond the caches, and quick to register
 MIN_SAMPLES: Final = 5
+WARM_UP: Final = 1  # runs of a point that are not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,9 @@ def _percentile(samples: Sequence[float], part: float) -> float:
 
 
 async def _sample(work: Callable[[], Awaitable[object]], seconds: float) -> list[float]:
-    """Run it for so long, and a few times at least; how long each run took."""
-    await work()
+    """Run it for so long, and a few times at least; how long each run took, those of the warm-up left out."""
+    for _ in range(WARM_UP):
+        await work()
     samples: list[float] = []
     end = time.perf_counter() + seconds
     while len(samples) < MIN_SAMPLES or time.perf_counter() < end:
@@ -157,6 +159,7 @@ def _record(args: argparse.Namespace, device: aiodocadma.DeviceInfo, points: Seq
         "command": sys.argv,
         "version": aiodocadma.__version__,
         "mode": args.mode,
+        "warm_up": WARM_UP,
         "device": device.pci_address,
         "ibdev_name": device.ibdev_name,
         "library": device.library,
