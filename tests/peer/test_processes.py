@@ -7,7 +7,9 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +125,11 @@ async def run_as(user: int, address: str, config: str) -> str:
 
 
 @pytest.fixture
-def shared_path(socket_path: str) -> str:
-    """An address in a folder that every user may enter."""
-    folder = os.path.dirname(socket_path.removeprefix("unix:"))
-    while folder.startswith("/tmp/"):
-        os.chmod(folder, os.stat(folder).st_mode | 0o055)
-        folder = os.path.dirname(folder)
-    return socket_path
+def shared_path() -> Iterator[str]:
+    """An address in a folder that every user may enter; the next pytest that starts closes those of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield f"unix:{folder}/s"
 
 
 @other_users
