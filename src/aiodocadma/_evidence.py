@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from aiodocadma import _native
 from aiodocadma._causes import LockedMemory, Log
+from aiodocadma._redact import Redactor
 
 __all__ = [
     "SdkLog",
@@ -34,7 +35,6 @@ __all__ = [
     "locked_memory",
     "mappings",
     "open_files",
-    "redacted",
     "write_bundle",
 ]
 
@@ -164,24 +164,15 @@ class SdkLog:
 
 # ---- What is written to a file
 
-_SECRETS: Final = (
-    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "<mac>"),
-    (re.compile(r"\b(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}\b"), "<ipv6>"),
-    (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:)+:(?:[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4})*)?(?!\w)"), "<ipv6>"),
-    (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"), "<ipv4>"),
-)
 _files = itertools.count(1)
 
 
-def redacted(value: Any) -> Any:
-    """A record with the MAC and IP addresses in its texts replaced: they say who, and not what is wrong."""
+def _redacted(value: Any, redact: Redactor) -> Any:
     if isinstance(value, str):
-        for pattern, word in _SECRETS:
-            value = pattern.sub(word, value)
-        return value
+        return redact(value)
     if isinstance(value, dict):
-        return {key: redacted(item) for key, item in value.items()}
-    return [redacted(item) for item in value] if isinstance(value, list) else value
+        return {key: _redacted(item, redact) for key, item in value.items()}
+    return [_redacted(item, redact) for item in value] if isinstance(value, list) else value
 
 
 def write_bundle(folder: Path, record: dict[str, Any]) -> Path:
@@ -205,6 +196,6 @@ def write_bundle(folder: Path, record: dict[str, Any]) -> Path:
     path = folder / f"aiodocadma-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "w") as file:
-        json.dump(redacted(record), file, indent=2)
+        json.dump(_redacted(record, Redactor()), file, indent=2)
         file.write("\n")
     return path

@@ -349,7 +349,7 @@ async def test_written_only_where_told(gate: Gate, tmp_path: Path, monkeypatch: 
     path = tmp_path / "incidents" / name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     record = json.loads(path.read_text())
-    assert record["checked"]["kernel_log"]["lines"] == ["mlx5 <mac> at <ipv4> and <ipv6>, 10:11:12"]
+    assert record["checked"]["kernel_log"]["lines"] == ["mlx5 <mac 1> at <ip 2> and <ip 1>, 10:11:12"]
     assert record["emulated"] is True
     assert (record["doca_version"] is not None) == OPTIONAL["doca_version_runtime"]
 
