@@ -12,12 +12,13 @@ import contextlib
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 import aiodocadma
-from aiodocadma import DMA, _diagnosis, _evidence, _library, emulator
+from aiodocadma import DMA, _diagnosis, _engine, _evidence, emulator
 from aiodocadma._causes import CAUSES, Log
 from aiodocadma.exceptions import CopyManyError, DocaError, Phase
 from tests.dma.conftest import SUBMIT
@@ -125,7 +126,8 @@ def world(cell: Cell, patch: pytest.MonkeyPatch) -> World:
     patch.setattr(_evidence, "iommus", tuple)
     match cause:
         case "versions_disagree":
-            patch.setattr(_library.open_library("emulator"), "skew", "doca-dma.pc 2.9.4 against 3.0.0")
+            verdict = SimpleNamespace(sentence="doca-dma.pc 2.9.4 against 3.0.0")
+            patch.setattr(_engine, "verdict", lambda library: verdict)
         case "dst_not_writable":
             patch.setattr(DMA, "_sides", _sides(0, 0))
         case "dst_export_read_only":
