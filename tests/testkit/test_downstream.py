@@ -73,7 +73,7 @@ PLANTED = {
             "    def __init__(": "    arenas: list[MemoryMap] = []\n\n    def __init__(",
         },
         "test_put_many",
-        "leak: <MemoryMap 65536 bytes, read-write> was not closed, and somebody still holds it",
+        "was not closed, and somebody still holds it; it was made at",
         "arena = await dma.alloc(num_blocks * block_size)",
     ),
 }
