@@ -60,7 +60,7 @@ class Chaos:
 
     The same seed gives the same program the same events, ``emulator.chaos_events()``. It is the same if it makes the
     same calls in the same order: what it does in threads or by real time may change that. More than 256 KiB are
-    registered in a thread, and after a failed task the engine is restarted in one.
+    registered in a thread; after a failed task the engine is restarted, and the cause looked for, in one.
 
     Args:
         seed: Not 0.
