@@ -194,6 +194,12 @@ adma_device_close(struct adma_device *device)
 	return result;
 }
 
+void *
+adma_device_doca(const struct adma_device *device)
+{
+	return device->dev;
+}
+
 doca_error_t
 adma_device_query(struct adma_device *device, struct adma_caps *caps, struct adma_failure *failure)
 {

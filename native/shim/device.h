@@ -67,6 +67,10 @@ adma_device_open(struct adma_library *library, const char *pci_addr, struct adma
 doca_error_t
 adma_device_close(struct adma_device *device);
 
+/** The doca_dev of an open device. */
+void *
+adma_device_doca(const struct adma_device *device);
+
 /**
  * Ask an opened device anew: whether it can, and how much; max_num_tasks is 0, for that needs a context.
  *

@@ -47,6 +47,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "dlpack.h"
 #include "fast.h"
 #include "memory.h"
 
@@ -121,7 +122,7 @@ struct buffer {
 	struct adma_mmap *map;	 /* in the owner only; NULL once retired */
 	char *addr;
 	uint64_t length;
-	PyObject *keep; /* in the owner only: whose memory it is */
+	PyObject *keep; /* held until this Buffer is closed or dropped: whose memory it is */
 };
 
 enum future_state {
@@ -181,6 +182,7 @@ static PyTypeObject *buffer_type;
 static PyTypeObject *future_type;
 static PyTypeObject *awaiting_type;
 static PyTypeObject *plan_type;
+static PyTypeObject *tensor_type;
 
 /* asyncio's and contextvars' own */
 static PyObject *asyncio_future;
@@ -2433,10 +2435,10 @@ buffer_get_imported(PyObject *object, void *unused)
 }
 
 static PyObject *
-buffer_get_addr(PyObject *object, void *unused)
+buffer_get_address(PyObject *self, void *unused)
 {
 	(void)unused;
-	return PyLong_FromVoidPtr(((struct buffer *)object)->addr);
+	return PyLong_FromVoidPtr(((struct buffer *)self)->addr);
 }
 
 static PyObject *
@@ -2562,6 +2564,33 @@ buffer_close(PyObject *object, PyObject *unused)
 	Py_RETURN_TRUE;
 }
 
+PyDoc_STRVAR(buffer_locked_doc,
+	     "_locked($self, keep, /)\n"
+	     "--\n"
+	     "\n"
+	     "The whole Buffer, with an object that lives as long as the result.\n"
+	     "\n"
+	     "Args:\n"
+	     "    keep: For example an export of the memory's owner.\n"
+	     "\n"
+	     "Returns:\n"
+	     "    A new Buffer.\n"
+	     "\n"
+	     "Source: aiodocadma.\n");
+
+static PyObject *
+buffer_locked(PyObject *object, PyObject *keep)
+{
+	PyObject *whole = PySlice_New(NULL, NULL, NULL);
+	PyObject *part = whole != NULL ? buffer_subscript(object, whole) : NULL;
+
+	Py_XDECREF(whole);
+	if (part != NULL) {
+		((struct buffer *)part)->keep = Py_NewRef(keep);
+	}
+	return part;
+}
+
 PyDoc_STRVAR(buffer_doc, "A range of registered memory: what copies read and write.\n"
 			 "\n"
 			 "Cut from a MemoryMap, or from another Buffer, by a slice; nothing is "
@@ -2573,12 +2602,20 @@ PyDoc_STRVAR(buffer_doc, "A range of registered memory: what copies read and wri
 static PyMethodDef buffer_methods[] = {
 	{"_attach", METHOD(buffer_attach), METH_FASTCALL, buffer_attach_doc},
 	{"_close", buffer_close, METH_NOARGS, buffer_close_doc},
+	{"_locked", buffer_locked, METH_O, buffer_locked_doc},
+	{"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS,
+	 PyDoc_STR("Name the access in an annotation.")},
 	{NULL, NULL, 0, NULL},
 };
 
 PyDoc_STRVAR(buffer_nbytes_doc, "Length in bytes.\n"
 				"\n"
 				"Source: aiodocadma.\n");
+
+PyDoc_STRVAR(buffer_address_doc, "Where the memory begins, in the address space it is of: for C "
+				 "code, while the map is open.\n"
+				 "\n"
+				 "Source: doca_mmap_set_memrange.\n");
 
 PyDoc_STRVAR(buffer_offset_doc, "Bytes from the start of the map.\n"
 				"\n"
@@ -2600,11 +2637,10 @@ PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed: no copy can name it
 static PyGetSetDef buffer_getset[] = {
 	{"nbytes", buffer_get_nbytes, NULL, buffer_nbytes_doc, NULL},
 	{"offset", buffer_get_offset, NULL, buffer_offset_doc, NULL},
+	{"address", buffer_get_address, NULL, buffer_address_doc, NULL},
 	{"readonly", buffer_get_readonly, NULL, buffer_readonly_doc, NULL},
 	{"closed", buffer_get_closed, NULL, buffer_closed_doc, NULL},
 	{"imported", buffer_get_imported, NULL, buffer_imported_doc, NULL},
-	{"_addr", buffer_get_addr, NULL,
-	 PyDoc_STR("Where it begins, in the address space it is of."), NULL},
 	{"_space", buffer_get_space, NULL,
 	 PyDoc_STR("Whose addresses these are: 0 for this process; 0 once closed."), NULL},
 	{"_map_address", buffer_get_map_address, NULL,
@@ -4302,6 +4338,63 @@ channel_futures(PyObject *object, PyObject *unused)
 	return list;
 }
 
+PyDoc_STRVAR(
+	channel_users_doc,
+	"_users_of($self, buffer, /)\n"
+	"--\n"
+	"\n"
+	"The futures of copies that use a Buffer's map and have not reached their native end.\n"
+	"\n"
+	"Args:\n"
+	"    buffer: Of an open map.\n"
+	"\n"
+	"Returns:\n"
+	"    A new list of CopyFuture, oldest first.\n"
+	"\n"
+	"Source: aiodocadma.\n");
+
+static bool
+future_uses(struct future *self, const struct adma_mmap *map)
+{
+	struct plan *plan = plan_of_copy(&self->copy);
+
+	if (!self->pinned) {
+		return false;
+	}
+	for (Py_ssize_t i = 0; plan != NULL && i < plan->num_buffers; i++) {
+		if (plan->buffers[i]->base->map == map) {
+			return true;
+		}
+	}
+	return plan == NULL && (self->copy.src_map == map || self->copy.dst_map == map);
+}
+
+static PyObject *
+channel_users_of(PyObject *object, PyObject *buffer)
+{
+	struct channel *self = (struct channel *)object;
+	PyObject *list = PyList_New(0);
+	struct link *link;
+
+	if (list == NULL || !PyObject_TypeCheck(buffer, buffer_type)) {
+		if (list != NULL) {
+			PyErr_SetString(PyExc_TypeError, "_users_of() takes a Buffer");
+		}
+		Py_XDECREF(list);
+		return NULL;
+	}
+	for (link = self->pending.next; link != &self->pending; link = link->next) {
+		struct future *future = future_of_link(link);
+
+		if (future_uses(future, buffer_map((struct buffer *)buffer)) &&
+		    PyList_Append(list, (PyObject *)future) < 0) {
+			Py_DECREF(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 PyDoc_STRVAR(channel_give_up_doc,
 	     "_give_up($self, future, error, /)\n"
 	     "--\n"
@@ -4615,6 +4708,7 @@ static PyMethodDef channel_methods[] = {
 	{"_limit_waiting", channel_limit_waiting, METH_O, channel_limit_waiting_doc},
 	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},
 	{"_futures", channel_futures, METH_NOARGS, channel_futures_doc},
+	{"_users_of", channel_users_of, METH_O, channel_users_doc},
 	{"_give_up", METHOD(channel_give_up), METH_FASTCALL, channel_give_up_doc},
 	{"_examine", channel_examine, METH_O, channel_examine_doc},
 	{"_conclude", channel_conclude, METH_O, channel_conclude_doc},
@@ -4649,6 +4743,297 @@ static PyType_Spec channel_spec = {
 	.basicsize = sizeof(struct channel),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
 	.slots = channel_slots,
+};
+
+/* ---- Tensor ---- */
+
+/*
+ * Memory taken over from a DLPack capsule: the producer's until the deleter is called, which the last reference, a buffer
+ * export included, does.
+ */
+struct tensor {
+	PyObject_HEAD
+	void *managed; /* a struct dl_managed, or dl_managed_versioned; NULL until it is ours */
+	bool versioned;
+	bool readonly;
+	bool contiguous;
+	char *addr;
+	Py_ssize_t nbytes;
+	Py_ssize_t itemsize;
+	int32_t device_type;
+	int32_t device_id;
+	int ndim;
+	Py_ssize_t *shape; /* then the strides, in bytes */
+	char format[16];
+};
+
+static void
+tensor_dealloc(PyObject *object)
+{
+	struct tensor *self = (struct tensor *)object;
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	if (self->managed != NULL && self->versioned) {
+		struct dl_managed_versioned *managed = self->managed;
+
+		if (managed->deleter != NULL) {
+			managed->deleter(managed);
+		}
+	} else if (self->managed != NULL) {
+		struct dl_managed *managed = self->managed;
+
+		if (managed->deleter != NULL) {
+			managed->deleter(managed);
+		}
+	}
+	PyMem_Free(self->shape);
+	release(object);
+	Py_DECREF((PyObject *)type);
+}
+
+static bool
+tensor_is_on_host(const struct tensor *self)
+{
+	return self->device_type == DL_CPU || self->device_type == DL_CUDA_HOST ||
+	       self->device_type == DL_ROCM_HOST;
+}
+
+/* The struct module's letter for an item, or bytes of its size. */
+static void
+tensor_set_format(struct tensor *self, const struct dl_tensor *given)
+{
+	static const char *const letters[] = {
+		[DL_INT] = " bh i   q", [DL_UINT] = " BH I   Q", [DL_FLOAT] = "  e f   d"};
+	Py_ssize_t size = self->itemsize;
+
+	self->format[0] = ' ';
+	self->format[1] = '\0';
+	if (given->lanes == 1 && given->bits == 8 * size) {
+		if (given->code <= DL_FLOAT && size <= 8) {
+			self->format[0] = letters[given->code][size];
+		} else if (given->code == DL_BOOL && size == 1) {
+			self->format[0] = '?';
+		}
+	}
+	if (self->format[0] == ' ') {
+		PyOS_snprintf(self->format, sizeof(self->format), "%zds", size);
+	}
+}
+
+/* Read shape and strides; 0, or -1 with the error raised. */
+static int
+tensor_set_layout(struct tensor *self, const struct dl_tensor *given, uint64_t flags)
+{
+	uint64_t bits = (uint64_t)given->bits * given->lanes;
+	Py_ssize_t *strides;
+	Py_ssize_t items = 1;
+
+	if (given->ndim < 0 || given->ndim > 64 || bits == 0 ||
+	    (given->ndim > 0 && given->shape == NULL)) {
+		PyErr_SetString(PyExc_BufferError, "a DLPack tensor with an impossible layout");
+		return -1;
+	}
+	self->ndim = given->ndim;
+	self->shape = PyMem_Calloc(2 * (size_t)self->ndim + 2, sizeof(*self->shape));
+	if (self->shape == NULL) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	if ((flags & DL_SUBBYTE_PADDED) != 0 && bits < 8) {
+		bits = 8;
+	}
+	self->itemsize = (Py_ssize_t)((bits + 7) / 8);
+	self->contiguous = true;
+	strides = self->shape + self->ndim;
+	for (int i = self->ndim - 1; i >= 0; i--) {
+		int64_t extent = given->shape[i];
+		int64_t stride = given->strides != NULL ? given->strides[i] : items;
+
+		if (extent < 0 || __builtin_mul_overflow(stride, self->itemsize, &strides[i])) {
+			PyErr_SetString(PyExc_BufferError,
+					"a DLPack tensor with an impossible layout");
+			return -1;
+		}
+		self->shape[i] = extent;
+		self->contiguous = self->contiguous && (extent <= 1 || stride == items);
+		if (__builtin_mul_overflow(items, extent, &items)) {
+			PyErr_SetString(PyExc_BufferError,
+					"a DLPack tensor with an impossible layout");
+			return -1;
+		}
+	}
+	self->contiguous = self->contiguous || items == 0;
+	if (__builtin_mul_overflow(items, self->itemsize, &self->nbytes)) {
+		PyErr_SetString(PyExc_BufferError, "a DLPack tensor with an impossible layout");
+		return -1;
+	}
+	if (bits % 8 != 0) {
+		/* Items of less than a byte, packed: as bytes, which only a contiguous tensor can be. */
+		if (!self->contiguous) {
+			PyErr_SetString(PyExc_BufferError,
+					"a DLPack tensor of packed items that is not contiguous");
+			return -1;
+		}
+		self->itemsize = 1;
+		self->nbytes = (Py_ssize_t)(((uint64_t)items * bits + 7) / 8);
+		self->ndim = 1;
+		self->shape[0] = self->nbytes;
+		self->shape[1] = 1;
+	}
+	return 0;
+}
+
+PyDoc_STRVAR(tensor_of_doc, "_tensor(capsule, /)\n"
+			    "--\n"
+			    "\n"
+			    "Take over the memory of a DLPack capsule.\n"
+			    "\n"
+			    "Args:\n"
+			    "    capsule: What __dlpack__() gave; it is used up.\n"
+			    "\n"
+			    "Returns:\n"
+			    "    A Tensor; memoryview() of it sees the memory if the CPU can.\n"
+			    "\n"
+			    "Source: DLPack, Python specification.\n");
+
+static PyObject *
+tensor_of(PyObject *module, PyObject *capsule)
+{
+	bool versioned = PyCapsule_IsValid(capsule, "dltensor_versioned");
+	allocfunc alloc = (allocfunc)PyType_GetSlot(tensor_type, Py_tp_alloc);
+	const struct dl_tensor *given;
+	struct tensor *self;
+	uint64_t flags = 0;
+	void *managed;
+
+	(void)module;
+	managed = PyCapsule_GetPointer(capsule, versioned ? "dltensor_versioned" : "dltensor");
+	if (managed == NULL) {
+		return NULL;
+	}
+	if (versioned) {
+		const struct dl_managed_versioned *head = managed;
+
+		if (head->major > DL_MAJOR_VERSION) {
+			/* The capsule's own destructor calls the deleter. */
+			PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not known",
+				     (unsigned)head->major, (unsigned)head->minor);
+			return NULL;
+		}
+		flags = head->flags;
+		given = &head->tensor;
+	} else {
+		given = &((const struct dl_managed *)managed)->tensor;
+	}
+	self = (struct tensor *)alloc(tensor_type, 0);
+	if (self == NULL) {
+		return NULL;
+	}
+	self->addr = (char *)given->data + given->byte_offset;
+	self->device_type = given->device_type;
+	self->device_id = given->device_id;
+	/* What is written to a copy is lost. */
+	self->readonly = (flags & (DL_READ_ONLY | DL_IS_COPIED)) != 0;
+	if (tensor_set_layout(self, given, flags) < 0) {
+		goto refused;
+	}
+	tensor_set_format(self, given);
+	if (PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor") <
+	    0) {
+		goto refused;
+	}
+	self->managed = managed;
+	self->versioned = versioned;
+	return (PyObject *)self;
+
+refused:
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+static int
+tensor_getbuffer(PyObject *object, Py_buffer *view, int flags)
+{
+	struct tensor *self = (struct tensor *)object;
+	const char *problem = NULL;
+
+	view->obj = NULL;
+	if (!tensor_is_on_host(self)) {
+		problem = "the tensor is in a device's memory";
+	} else if (self->readonly && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
+		problem = "the tensor is read-only";
+	} else if (!self->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
+		problem = "the tensor is not contiguous";
+	}
+	if (problem != NULL) {
+		PyErr_SetString(PyExc_BufferError, problem);
+		return -1;
+	}
+	*view = (Py_buffer){
+		.buf = self->addr,
+		.obj = Py_NewRef(object),
+		.len = self->nbytes,
+		.itemsize = self->itemsize,
+		.readonly = self->readonly,
+		.ndim = self->ndim,
+		.format = (flags & PyBUF_FORMAT) == PyBUF_FORMAT ? self->format : NULL,
+		.shape = (flags & PyBUF_ND) == PyBUF_ND ? self->shape : NULL,
+		.strides =
+			(flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->shape + self->ndim : NULL,
+	};
+	return 0;
+}
+
+static PyObject *
+tensor_get_address(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromVoidPtr(((struct tensor *)self)->addr);
+}
+
+static PyObject *
+tensor_get_nbytes(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromSsize_t(((struct tensor *)self)->nbytes);
+}
+
+static PyObject *
+tensor_get_readonly(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct tensor *)self)->readonly);
+}
+
+static PyObject *
+tensor_get_contiguous(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct tensor *)self)->contiguous);
+}
+
+static PyGetSetDef tensor_getset[] = {
+	{"address", tensor_get_address, NULL, PyDoc_STR("Where the first item is."), NULL},
+	{"nbytes", tensor_get_nbytes, NULL, PyDoc_STR("Bytes of all items."), NULL},
+	{"readonly", tensor_get_readonly, NULL,
+	 PyDoc_STR("Whether the producer's memory must not, or cannot, be written."), NULL},
+	{"contiguous", tensor_get_contiguous, NULL, PyDoc_STR("Whether C-contiguous."), NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot tensor_slots[] = {
+	{Py_tp_dealloc, tensor_dealloc},
+	{Py_bf_getbuffer, tensor_getbuffer},
+	{Py_tp_getset, tensor_getset},
+	{0, NULL},
+};
+
+static PyType_Spec tensor_spec = {
+	.name = "aiodocadma._fast.Tensor",
+	.basicsize = sizeof(struct tensor),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = tensor_slots,
 };
 
 /* ---- installing ---- */
@@ -4739,6 +5124,7 @@ export(PyObject *self, PyObject *obj)
 static PyMethodDef functions[] = {
 	{"_address", address, METH_O, address_doc},
 	{"_export", export, METH_O, export_doc},
+	{"_tensor", tensor_of, METH_O, tensor_of_doc},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -4779,6 +5165,7 @@ install(void)
 		{&buffer_type, &buffer_spec, "Buffer"},
 		{&future_type, &future_spec, "CopyFuture"},
 		{&awaiting_type, &awaiting_spec, NULL},
+		{&tensor_type, &tensor_spec, "Tensor"},
 	};
 	size_t i;
 

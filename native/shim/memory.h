@@ -2,7 +2,7 @@
 /*
  * Registered memory: one range, one doca_mmap, and, for memory the library owns, its pages; or a range of a peer's.
  *
- *              adma_mmap_register            adma_mmap_unregister            adma_mmap_release
+ *              adma_mmap_register            adma_mmap_unregister            adma_mmap_free
  *    (pages) --------------------> REGISTERED -------------------> UNREGISTERED ---------------> gone
  *              adma_mmap_import
  *
@@ -24,11 +24,11 @@ struct adma_mmap {
 	struct adma_device *device;
 	struct doca_mmap *mmap; /* NULL once unregistered */
 	char *addr;
-	uint64_t length; /* bytes */
-	uint64_t space;	 /* whose addresses these are: 0 for this process */
-	uint32_t access; /* DOCA_ACCESS_FLAG_*; of a peer's memory what copies may do to it */
-	uint8_t owns_pages;
-	uint8_t imported; /* a peer's memory: only the engine reaches it */
+	uint64_t length;     /* bytes */
+	uint64_t space;	     /* whose addresses these are: 0 for this process */
+	uint64_t page_bytes; /* of pages of our own; 0: the memory is the caller's */
+	uint32_t access;     /* DOCA_ACCESS_FLAG_*; of a peer's memory what copies may do to it */
+	uint8_t imported;    /* a peer's memory: only the engine reaches it */
 	/* written with the GIL held */
 	uint8_t closed; /* no new copy may name it */
 	uint8_t stuck;	/* DOCA did not take back a buf that points into it: never unregister */
@@ -43,21 +43,48 @@ struct adma_mmap {
 };
 
 /**
- * Map fresh zeroed pages, or take the caller's range, and register it with the device.
+ * Register the caller's range with the device.
  *
  * @param[in] device an open device
- * @param[in] addr start of the caller's memory, or NULL to map pages of our own
+ * @param[in] addr start of the memory, which stays the caller's
  * @param[in] length bytes, at least 1
  * @param[in] access DOCA_ACCESS_FLAG_* bits
- * @param[out] map the registration; the caller releases it with adma_mmap_release()
+ * @param[out] map the registration; the caller gives it to adma_channel_retire()
  * @param[out] failure the call that failed
  * @retval DOCA_SUCCESS registered
- * @retval other the code of failure->call; nothing is left registered or mapped
+ * @retval other the code of failure->call; nothing is left registered
  * Threads: any; may block while pages are pinned.
  */
 doca_error_t
 adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
 		   struct adma_mmap **map, struct adma_failure *failure);
+
+/**
+ * Register a range of another device's memory, as adma_mmap_register() does.
+ *
+ * @param[in] fd the dmabuf; the caller closes it, and may do so at once
+ * @param[in] offset of the range in it, bytes
+ * @retval DOCA_ERROR_NOT_SUPPORTED the library, or the device, knows no dmabufs
+ */
+doca_error_t
+adma_mmap_register_dmabuf(struct adma_device *device, int fd, uint64_t offset, void *addr,
+			  uint64_t length, uint32_t access, struct adma_mmap **map,
+			  struct adma_failure *failure);
+
+/**
+ * Map fresh zeroed pages, which the map owns, and register them, as adma_mmap_register() does.
+ *
+ * @param[in] align a power of two, or 0 for no more than a page's
+ * @param[in] huge_shift 0 for ordinary pages, else the binary logarithm of the huge pages' size
+ * @retval DOCA_ERROR_NO_MEMORY failure->call "mmap": there are no such pages
+ */
+doca_error_t
+adma_mmap_alloc(struct adma_device *device, uint64_t length, uint64_t align, uint32_t huge_shift,
+		uint32_t access, struct adma_mmap **map, struct adma_failure *failure);
+
+/** The doca_mmap of a map that is registered. */
+void *
+adma_mmap_doca(const struct adma_mmap *map);
 
 /**
  * Let the PCI peer import a map that was registered with one of the PCI flags.

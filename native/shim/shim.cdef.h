@@ -75,6 +75,8 @@ adma_device_query(struct adma_device *device, struct adma_caps *caps, struct adm
 doca_error_t
 adma_device_num_tasks(struct adma_library *library, const char *pci_addr, uint32_t *num_tasks,
 		      struct adma_failure *failure);
+void *
+adma_device_doca(const struct adma_device *device);
 
 /* memory.h */
 struct adma_mmap;
@@ -82,6 +84,15 @@ struct adma_mmap;
 doca_error_t
 adma_mmap_register(struct adma_device *device, void *addr, uint64_t length, uint32_t access,
 		   struct adma_mmap **map, struct adma_failure *failure);
+doca_error_t
+adma_mmap_register_dmabuf(struct adma_device *device, int fd, uint64_t offset, void *addr,
+			  uint64_t length, uint32_t access, struct adma_mmap **map,
+			  struct adma_failure *failure);
+doca_error_t
+adma_mmap_alloc(struct adma_device *device, uint64_t length, uint64_t align, uint32_t huge_shift,
+		uint32_t access, struct adma_mmap **map, struct adma_failure *failure);
+void *
+adma_mmap_doca(const struct adma_mmap *map);
 doca_error_t
 adma_mmap_export(struct adma_mmap *map, const void **descriptor, size_t *length,
 		 struct adma_failure *failure);

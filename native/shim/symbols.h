@@ -68,6 +68,7 @@
 
 #define ADMA_OPTIONAL_SYMBOLS(X) \
 	X(common, doca_version_runtime) \
+	X(common, doca_mmap_set_dmabuf_memrange) \
 	X(common, doca_pe_set_event_mode) \
 	X(common, doca_task_submit_ex) \
 	X(common, doca_ctx_flush_tasks) \

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if lib.adma_fast_install() != 0:
     raise ImportError("aiodocadma: the native types could not be made")
 
-from aiodocadma._fast import Buffer, Channel, CopyFuture, _address, _export  # (made by the line above)
+from aiodocadma._fast import Buffer, Channel, CopyFuture, Tensor, _address, _export, _tensor  # (made by the line above)
 
 __all__ = [
     "ACCESS_LOCAL_READ_ONLY",
@@ -36,6 +36,7 @@ __all__ = [
     "NativeChannel",
     "NativeDevice",
     "NativeLibrary",
+    "Tensor",
     "optional_symbols",
     "required_symbols",
 ]
@@ -262,16 +263,34 @@ class NativeDevice:
             raise _failure(failure)
         return _caps(caps)
 
+    @property
+    def doca_dev(self) -> int:
+        """The address of the ``doca_dev``."""
+        return int(ffi.cast("uintptr_t", lib.adma_device_doca(self._device)))
+
     def register(self, address: int | None, length: int, access: int) -> int:
         """
         Register ``length`` bytes at ``address``, or fresh pages; the address of the ``adma_mmap``. Raises Failure.
 
         May block while pages are pinned.
         """
+        if address is None:
+            return self.alloc(length, access)
+        return self._made(lib.adma_mmap_register, ffi.cast("void *", address), length, access)
+
+    def register_dmabuf(self, fd: int, offset: int, address: int, length: int, access: int) -> int:
+        """Register memory of another device, as ``register()`` does; the fd may be closed afterwards."""
+        return self._made(lib.adma_mmap_register_dmabuf, fd, offset, ffi.cast("void *", address), length, access)
+
+    def alloc(self, length: int, access: int, *, align: int = 0, huge_page: int = 0) -> int:
+        """Register fresh pages, as ``register()`` does; ``align`` and ``huge_page`` are powers of two, or 0."""
+        huge_shift = huge_page.bit_length() - 1 if huge_page else 0
+        return self._made(lib.adma_mmap_alloc, length, align, huge_shift, access)
+
+    def _made(self, call: Any, *args: Any) -> int:
         out = ffi.new("struct adma_mmap **")
         failure = ffi.new("struct adma_failure *")
-        pointer = ffi.NULL if address is None else ffi.cast("void *", address)
-        if lib.adma_mmap_register(self._device, pointer, length, access, out, failure) != 0:
+        if call(self._device, *args, out, failure) != 0:
             raise _failure(failure)
         return int(ffi.cast("uintptr_t", out[0]))
 
@@ -422,6 +441,16 @@ def export_descriptor(map_address: int) -> bytes:
     if lib.adma_mmap_export(ffi.cast("struct adma_mmap *", map_address), descriptor, length, failure) != 0:
         raise _failure(failure)
     return bytes(ffi.buffer(descriptor[0], length[0]))
+
+
+def doca_mmap(map_address: int) -> int:
+    """The address of the ``doca_mmap`` of an ``adma_mmap`` that is registered."""
+    return int(ffi.cast("uintptr_t", lib.adma_mmap_doca(ffi.cast("struct adma_mmap *", map_address))))
+
+
+def tensor(capsule: object) -> Tensor:
+    """Take over the memory of a DLPack capsule; raises BufferError if it is laid out as no memory can be."""
+    return _tensor(capsule)
 
 
 def export(obj: Any) -> object:

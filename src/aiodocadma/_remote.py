@@ -97,7 +97,7 @@ async def export_map(dma: DMA, memory: MemoryMap, access: Access) -> ExportDescr
         memory._exports.append(Export([MemoryMap._adopt(dma, address, None) for address in registered], descriptor))
         return _New(memory, descriptor)
 
-    run = functools.partial(_export, dma._engine, memory._addr, memory.nbytes, access == "write")
+    run = functools.partial(_export, dma._engine, memory.address, memory.nbytes, access == "write")
     new = await dma._in_worker(run, adopt, [_native.export(memory)])
     return new.descriptor
 

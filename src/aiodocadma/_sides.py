@@ -57,7 +57,7 @@ def _item(part: Any, argument: str, other: Any = None) -> Item:
     if buffer is not None and buffer.closed:
         raise refusal("map_closed", argument)
     if buffer is not None and buffer.imported:
-        plain = PlainBuffer(_native.export(buffer), buffer._addr, buffer.nbytes, buffer.readonly)
+        plain = PlainBuffer(_native.export(buffer), buffer.address, buffer.nbytes, buffer.readonly)
         return Item(argument, buffer, plain, buffer._space)
     return Item(argument, buffer, view_of(part, argument, other))
 

@@ -100,10 +100,10 @@ open_client(const char *settings, uint32_t num_tasks, size_t size)
 	set(settings);
 	OK(adma_device_open(client->lib, "0000:03:00.0", &client->device, &failure));
 	OK(adma_channel_open(client->device, &config, &client->channel, &failure));
-	OK(adma_mmap_register(client->device, NULL, size, DOCA_ACCESS_FLAG_LOCAL_READ_ONLY,
-			      &client->src, &failure));
-	OK(adma_mmap_register(client->device, NULL, size, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE,
-			      &client->dst, &failure));
+	OK(adma_mmap_alloc(client->device, size, 0, 0, DOCA_ACCESS_FLAG_LOCAL_READ_ONLY,
+			   &client->src, &failure));
+	OK(adma_mmap_alloc(client->device, size, 0, 0, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE,
+			   &client->dst, &failure));
 	adma_channel_adopt(client->channel, client->src);
 	adma_channel_adopt(client->channel, client->dst);
 	fill((uint8_t *)client->src->addr, size, 7);
@@ -691,8 +691,8 @@ ON_EACH_LIBRARY(test_maps_outlive_the_context_that_knew_them)
 		struct adma_mmap *map;
 		struct adma_copy *copy = &client->copies[0];
 
-		OK(adma_mmap_register(client->device, NULL, 100, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE,
-				      &map, &failure));
+		OK(adma_mmap_alloc(client->device, 100, 0, 0, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE,
+				   &map, &failure));
 		adma_channel_adopt(client->channel, map);
 		adma_copy_init(copy, client->src, client->src->addr, map, map->addr, 100);
 		if (!adma_channel_start_alone(client->channel, copy)) {
