@@ -10,6 +10,8 @@ Where no DOCA is installed, the device is a software emulator behind the same C 
 """
 
 from aiodocadma import exceptions
+from aiodocadma._access import ReadOnly, ReadWrite
+from aiodocadma._blocks import Blocks
 from aiodocadma._devices import Capabilities, DeviceInfo, devices
 from aiodocadma._dma import DMA, DMAState
 from aiodocadma._export import ExportDescriptor
@@ -24,6 +26,7 @@ from aiodocadma.exceptions import *  # noqa: F403
 __all__ = [
     "DMA",
     "Advice",
+    "Blocks",
     "Buffer",
     "Capabilities",
     "CopyFuture",
@@ -31,6 +34,8 @@ __all__ = [
     "DeviceInfo",
     "ExportDescriptor",
     "MemoryMap",
+    "ReadOnly",
+    "ReadWrite",
     "Statistics",
     "__version__",
     "advise",

@@ -26,25 +26,33 @@ import logging
 import threading
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, Self, TypeVar, cast, overload
 
-from aiodocadma import _native, _worker
+from aiodocadma import _memlock, _native, _worker
+from aiodocadma._access import Access, Destination, ReadOnly, Source
 from aiodocadma._admission import Admission, wake
+from aiodocadma._cache import RegistrationCache
 from aiodocadma._causes import Evidence, Sides, checks_for
 from aiodocadma._engine import Engine, Unexamined
 from aiodocadma._examination import Examinations
 from aiodocadma._held import HeldCopies
 from aiodocadma._many import Offsets, offset_columns
-from aiodocadma._memory import Buffer, MemoryMap, view_of
+from aiodocadma._memlock import MemlockBatch
+from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._native import Channel, CopyFuture
+from aiodocadma._plain import check_pinnable, view_of
 from aiodocadma._reader import Reader
+from aiodocadma._registrations import Registrations
 from aiodocadma._remote import export_map, import_map
 from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Statistics
 from aiodocadma._watchdog import Watchdog
 from aiodocadma.exceptions import (
+    AccessError,
+    AiodocadmaError,
     ClosedError,
     CopyManyError,
+    DocaError,
     DrainTimeoutError,
     EngineLostError,
     FlushedError,
@@ -59,8 +67,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aiodocadma._devices import Capabilities, DeviceInfo
-    from aiodocadma._export import Access, ExportDescriptor
-    from aiodocadma.exceptions import DocaError
+    from aiodocadma._export import ExportDescriptor
 
 __all__ = ["DMA", "DMAState"]
 
@@ -106,6 +113,7 @@ class DMA(Channel):
         max_waiting: As for ``open_dma()``.
         drain_timeout: As for ``open_dma()``.
         stall_timeout: As for ``open_dma()``.
+        cache: Keeps registrations of plain buffers.
 
     Source: ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``; DOCA DMA guide.
     """
@@ -117,6 +125,7 @@ class DMA(Channel):
         max_waiting: int | None,
         drain_timeout: float,
         stall_timeout: float | None,
+        cache: RegistrationCache,
     ) -> None:
         self._engine = engine
         self._native = engine.channel
@@ -124,13 +133,25 @@ class DMA(Channel):
         self._drain_timeout = drain_timeout
         self._thread = threading.get_ident()
         self._capabilities = engine.capabilities()
-        self._registering = 0  # worker calls that closing waits for
-        self._registrants: list[asyncio.Future[None]] = []  # who waits for the end of one
+        self._cache = cache
+        self._registrations = Registrations(
+            loop,
+            is_short=engine.is_short_of_memory,
+            idle=lambda: len(cache),
+            evict=cache.evict,
+            buried=lambda: self._native.status().buried_bytes,
+            copies=self._count_copies,
+            recycle=self._park,
+            want_turns=functools.partial(self._want_turns, "registrations"),
+            ended=self._on_registered,
+        )
+        self._memlock = MemlockBatch(loop, engine.lockable, self._reclaimable)
+        self._turns_wanted: set[str] = set()  # by whom
         self._recycling = False
         self._lost: BaseException | None = None  # why
         self._max_waiting = max_waiting or 0
         self._limit_waiting(self._max_waiting)
-        self._admission = Admission(loop, self._room, self._want_room)
+        self._admission = Admission(loop, self._room, functools.partial(self._want_turns, "admission"))
         self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
         self._fault_timer: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
@@ -218,6 +239,9 @@ class DMA(Channel):
             waiting=status.waiting,
             pending=status.pending,
             buried_bytes=status.buried_bytes,
+            cache_hits=self._cache.hits,
+            cache_misses=self._cache.misses,
+            cached_bytes=self._cache.nbytes,
             watchdog_hits=self._watchdog.hits if self._watchdog is not None else 0,
         )
 
@@ -233,55 +257,87 @@ class DMA(Channel):
 
     # ---- memory
 
-    async def alloc(self, nbytes: int) -> MemoryMap:
+    async def alloc(self, nbytes: int, *, hugepages: bool | int = False, align: int | None = None) -> MemoryMap:
         """
         Allocate zeroed, page-aligned memory and register it, readable and writable by the device.
 
         Args:
             nbytes: At least 1.
+            hugepages: True for pages of the system's default huge size, or a size in bytes. The administrator reserves
+                them (``vm.nr_hugepages``); there is no fall-back to ordinary ones.
+            align: Bytes, a power of two: the address is a multiple of it. None for a page's.
 
         Returns:
             The map; it owns the memory.
 
         Raises:
-            ValueError: If ``nbytes`` is less than 1.
-            DocaError: If DOCA refuses the registration.
+            ValueError: If ``nbytes`` is less than 1, ``align`` no power of two, or there are no pages of that size.
+            MemlockError: If so much cannot be locked.
+            DocaError: If there is no such memory, or DOCA refuses the registration.
             ClosedError: If the DMA is closed.
 
         Cancellation: Waits for the registration under way, undoes it, then raises.
-        Source: ``doca_mmap_set_memrange``, ``doca_mmap_start``.
+        Source: ``doca_mmap_set_memrange``, ``doca_mmap_start``; ``mmap(2)``.
         """
         self._check()
         if nbytes < 1:
             raise ValueError(f"nbytes must be at least 1, not {nbytes}")
-        return await self._register(None, nbytes, _native.ACCESS_LOCAL_READ_WRITE, None)
+        if align is not None and (align < 1 or align & (align - 1)):
+            raise ValueError(f"align must be a power of two, not {align}")
+        huge_page = _memlock.huge_page_size(hugepages)
+        alloc = functools.partial(self._engine.alloc, nbytes, align=align or 0, huge_page=huge_page)
+        return await self._register(nbytes, alloc, None, quick=not huge_page)
 
-    async def register(self, obj: Any) -> MemoryMap:
+    @overload
+    async def register(self, obj: bytes, *, access: Literal["read"] | None = None) -> MemoryMap[ReadOnly]: ...
+    @overload
+    async def register(self, obj: Any, *, access: Literal["read"]) -> MemoryMap[ReadOnly]: ...
+    @overload
+    async def register(self, obj: Any, *, access: Literal["write"] | None = None) -> MemoryMap: ...
+    async def register(self, obj: Any, *, access: Access | None = None) -> MemoryMap[Any]:
         """
-        Register the caller's memory with the least permission it needs: read-only if it is read-only.
+        Register the caller's memory, with the least permission it needs.
 
         Args:
             obj: At least one byte of C-contiguous memory of any item type and shape (bytes, bytearray, memoryview,
-                array, mmap, SharedMemory.buf, numpy, ctypes). It stays locked (a bytearray cannot be resized) until the
-                map is closed.
+                array, mmap, SharedMemory.buf, numpy, ctypes, tensors with DLPack). It stays locked (a bytearray cannot
+                be resized) until the map is closed.
+            access: What the device may do: ``read`` for a source, ``write`` for both. None for what the object allows.
 
         Returns:
             The map; the memory stays the caller's.
 
         Raises:
-            TypeError: If ``obj`` has no buffer protocol.
-            ValueError: If it is empty or not contiguous.
+            TypeError: If ``obj`` has no buffer protocol or DLPack, or holds Python objects.
+            ValueError: If it is empty or not contiguous, or ``access`` is neither.
+            AccessError: If it is read-only and ``access`` is not, or no device can be let at it.
+            MemlockError: If all that is being registered cannot be locked; none of it is then.
             DocaError: If DOCA refuses the registration.
             ClosedError: If the DMA is closed.
 
         Cancellation: Waits for the registration under way, undoes it, then raises.
         Source: ``doca_mmap_set_memrange``, ``doca_mmap_set_permissions``, ``doca_mmap_start``.
         """
+        try:
+            return await self._register_object(obj, access)
+        except BaseException as exc:
+            traceback.clear_frames(exc.__traceback__)  # whoever keeps the exception must not keep the memory locked
+            raise
+
+    async def _register_object(self, obj: Any, access: Access | None) -> MemoryMap[Any]:
         self._check()
+        if access not in (None, "read", "write"):
+            raise ValueError(f"access must be 'read' or 'write', not {access!r}")
         plain = view_of(obj, "obj")
         if plain.nbytes == 0:
             raise ValueError("obj must hold at least one byte")
-        return await self._register(plain.address, plain.nbytes, plain.access, plain.lock)
+        if access == "write" and plain.readonly:
+            raise AccessError("obj is read-only", hint="access='read' registers a source.")
+        writable = access != "read" and not plain.readonly
+        if writable:
+            check_pinnable(plain, "obj")
+        register = functools.partial(self._engine.register, plain, writable)
+        return await self._register(plain.nbytes, register, plain.lock)
 
     async def import_memory(
         self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool = False
@@ -315,23 +371,35 @@ class DMA(Channel):
         """
         return await import_map(self, descriptor, smoke, allow_remote_write)
 
-    async def _export(self, memory: MemoryMap, access: Access) -> ExportDescriptor:
+    async def _export(self, memory: MemoryMap[Any], access: Access) -> ExportDescriptor:
         """See ``MemoryMap.export()``."""
         return await export_map(self, memory, access)
 
-    async def _register(self, address: int | None, nbytes: int, access: int, keep: object) -> MemoryMap:
-        if nbytes <= QUICK_PIN_BYTES:
+    async def _register(
+        self, nbytes: int, register: Callable[..., int | None], keep: object, *, quick: bool = True
+    ) -> MemoryMap[Any]:
+        """Register in the loop what is quickly registered, else in a worker."""
+        await self._memlock.check(nbytes)
+        if quick and nbytes <= QUICK_PIN_BYTES:
             try:
-                registered = self._engine.register_now(address, nbytes, access)
+                registered = self._now(functools.partial(register, wait=False))
             except Unexamined as unexamined:
                 evidence = unexamined.evidence
                 raise await _worker.call(self._engine.diagnosis.of, evidence) from None
             if registered is not None:
                 return MemoryMap._adopt(self, registered, keep)
-        return await self._in_worker(
-            functools.partial(self._engine.register, address, nbytes, access),
-            lambda registered: MemoryMap._adopt(self, registered, keep),
-        )
+        return await self._in_worker(register, lambda registered: MemoryMap._adopt(self, cast(int, registered), keep))
+
+    def _now(self, register: Callable[[], T | None]) -> T | None:
+        """Try to register without a worker; None if that has to wait."""
+        if self._registrations.short_of_memory:
+            return None
+        try:
+            return register()
+        except Unexamined as error:
+            if not self._engine.is_short_of_memory(error) or not self._registrations.can_wait():
+                raise
+            return None  # a worker tries again, and makes room
 
     async def _in_worker(
         self, function: Callable[[], T], adopt: Callable[[T], R], locks: list[object] | None = None
@@ -353,7 +421,7 @@ class DMA(Channel):
             if locks is not None:
                 locks.clear()
 
-        self._start_worker(function, then)
+        self._registrations.run(function, then)
         stop = await _worker.wait_out(outcome)
         owner = outcome.result()
         if stop is not None:
@@ -361,32 +429,31 @@ class DMA(Channel):
             raise stop
         return owner
 
-    def _start_worker(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
-        """Run a registration; closing waits for it."""
+    def _on_registered(self) -> None:
+        if self._closing is not None:
+            self._advance()
 
-        def ended(result: Any, exception: BaseException | None) -> None:
-            self._registering -= 1
-            try:
-                then(result, exception)
-            finally:
-                registrants, self._registrants = self._registrants, []
-                for waiter in registrants:
-                    wake(waiter)
-                if self._closing is not None:
-                    self._advance()
+    def _park(self) -> None:
+        """Have the context made anew as soon as DOCA holds nothing."""
+        self._native.park()
+        self._advance()
 
-        _worker.start(self._loop, function, ended)
-        self._registering += 1
+    def _count_copies(self) -> tuple[int, int]:
+        counters = self._native.counters()
+        started = counters["copies_started"]
+        return started, started - self._native.status().pending
 
-    async def _registered(self) -> None:
-        """Wait until a registration under way has ended."""
-        waiter = self._loop.create_future()
-        self._registrants.append(waiter)
-        await waiter
+    def _reclaimable(self) -> int:
+        """Bytes that are locked, but for no copy and no open map."""
+        return self._cache.nbytes + self._native.status().buried_bytes
+
+    def _want_turns(self, who: str, wanted: bool) -> None:
+        (self._turns_wanted.add if wanted else self._turns_wanted.discard)(who)
+        self._want_room(bool(self._turns_wanted))
 
     # ---- copies
 
-    async def copy_coroutine(self, src: Any, dst: Any, *, tag: object = None) -> int:
+    async def copy_coroutine(self, src: Source, dst: Destination, *, tag: object = None) -> int:
         """
         Copy, as a coroutine that starts its copy in its own first step.
 
@@ -428,7 +495,7 @@ class DMA(Channel):
 
     def copy_many(
         self,
-        src: Buffer | Iterable[tuple[Buffer, Buffer]],
+        src: Buffer[ReadOnly] | Iterable[tuple[Buffer[ReadOnly], Buffer]],
         dst: Buffer | None = None,
         *,
         src_offsets: Offsets = 0,
@@ -447,7 +514,7 @@ class DMA(Channel):
             src: The pairs; or the Buffer that the sources are in.
             dst: The Buffer that the destinations are in.
             src_offsets: Bytes from the start of ``src``: a number for all, a range, or a one-dimensional buffer of
-                int64 (numpy, array, memoryview), which is copied.
+                int64 (numpy, array, memoryview, a tensor), which is copied.
             dst_offsets: Bytes from the start of ``dst``; the same.
             lengths: Bytes of each pair; the same. None with pairs, where the source's length counts.
             tag: Any object, to know the copy again by in errors and events.
@@ -469,7 +536,7 @@ class DMA(Channel):
         Source: ``doca_dma_task_memcpy_alloc_init``, ``doca_task_submit``.
         """
         if dst is None:
-            pairs = list(cast("Iterable[tuple[Buffer, Buffer]]", src))
+            pairs = list(cast("Iterable[tuple[Buffer[ReadOnly], Buffer]]", src))
             plan = self._plan_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         else:
             if lengths is None:
@@ -478,7 +545,7 @@ class DMA(Channel):
             plan = self._plan_offsets(cast(Buffer, src), dst, count, *columns)
         return self._copy_plan(plan, tag) if plan.nbytes else self._empty(tag)
 
-    async def submit(self, src: Any, dst: Any, *, tag: object = None) -> CopyFuture:
+    async def submit(self, src: Source, dst: Destination, *, tag: object = None) -> CopyFuture:
         """
         Start a copy, and wait until DOCA has begun with it: a producer goes as fast as the engine takes.
 
@@ -508,7 +575,7 @@ class DMA(Channel):
         """Places left for waiting copies; what is being registered waits, too."""
         if self._closing is not None or self._lost is not None:
             return 1  # whoever tries is refused
-        return self._max_waiting - self._native.status().waiting - self._registering
+        return self._max_waiting - self._native.status().waiting - len(self._registrations)
 
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
@@ -520,46 +587,55 @@ class DMA(Channel):
 
     def _copy_items(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         self._check()
-        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src)
+        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src, writable=True)
         nbytes = check_items(sources, destinations)
         if nbytes == 0:
             return self._empty(tag)
         if self._max_waiting and self._room() <= 0:
             self._refuse("full")
+        for item in destinations:
+            if item.buffer is None:
+                check_pinnable(item.plain, item.argument)
         # What is empty cannot be registered, and takes no part.
         sources = [item for item in sources if item.plain.nbytes]
         items = [*sources, *(item for item in destinations if item.plain.nbytes)]
-        if sum(item.plain.nbytes for item in items if item.buffer is None) <= QUICK_PIN_BYTES:
+        num_sources = len(sources)
+        buffers = [item.buffer or self._cached(item) for item in items]
+        missing = [i for i, buffer in enumerate(buffers) if buffer is None]
+        if sum(items[i].plain.nbytes for i in missing) <= QUICK_PIN_BYTES:
             try:
-                buffers = [self._mapped(item, self._engine.register_now) for item in items]
+                mapped = self._map_now(items, buffers, missing)
             except Unexamined as unexamined:
                 return self._refused(unexamined.evidence, nbytes, tag)
-            if None not in buffers:
-                return self._copy_buffers(cast("list[Buffer]", buffers), len(sources), tag)
+            if mapped:
+                return self._copy_buffers(cast("list[Buffer]", buffers), num_sources, tag)
 
-        num_sources = len(sources)
         future = self._reserve(nbytes, tag)
 
-        def register() -> list[Buffer]:
-            return [cast(Buffer, self._mapped(item, self._engine.register)) for item in items]
+        def register() -> list[MemoryMap]:
+            return [
+                MemoryMap._adopt(self, cast(int, self._engine.register(plain, writable, what=argument)), None)
+                for argument, _, plain, writable, _ in (items[i] for i in missing)
+            ]
 
-        def then(buffers: list[Buffer] | None, exception: BaseException | None) -> None:
+        def then(maps: list[MemoryMap] | None, exception: BaseException | None) -> None:
             try:
-                if buffers is None:
+                if maps is None:
                     raise cast(BaseException, exception)
-                if len(buffers) == 2:
-                    self._start(future, *buffers)
-                else:
-                    self._start_plan(future, self._plan_lists(buffers[:num_sources], buffers[num_sources:]))
+                for i, memory_map in zip(missing, maps, strict=True):
+                    buffers[i] = self._take(items[i], memory_map)
+                ready = cast("list[Buffer]", buffers)
+                self._start_plan(future, self._plan_lists(ready[:num_sources], ready[num_sources:]))
             except BaseException as exc:
                 traceback.clear_frames(exc.__traceback__)
                 self._fail(future, exc)
                 self._admission.after_turn()
             finally:
-                buffers = None  # a traceback may have this frame
+                maps = ready = None  # type: ignore[assignment]  # a traceback may have this frame
+                buffers.clear()
                 items.clear()  # until here they keep the maps from being closed; now the copy does
 
-        self._start_worker(register, then)
+        self._registrations.run(register, then)
         return future
 
     def _refused(self, evidence: Evidence, nbytes: int, tag: object) -> CopyFuture:
@@ -571,33 +647,45 @@ class DMA(Channel):
             self._admission.after_turn()
 
         try:
-            self._start_worker(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
+            self._registrations.run(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
         except RuntimeError:  # no thread can be had
             then(self._engine.diagnosis.error(evidence, tag), None)
         return future
 
     def _copy_buffers(self, buffers: list[Buffer], num_sources: int, tag: object) -> CopyFuture:
-        if len(buffers) == 2:
-            return self.copy(*buffers, tag=tag)
+        # A plan holds the Buffers themselves, and with them the caller's exports; copy() holds their maps only.
         return self._copy_plan(self._plan_lists(buffers[:num_sources], buffers[num_sources:]), tag)
 
-    def _mapped(self, item: Item, register: Callable[[int, int, int, str], int | None]) -> Buffer | None:
-        """Register plain memory; the copy's future holds the map, and with it the caller's export."""
-        if item.buffer is not None:
-            return item.buffer
-        plain = item.plain
-        registered = register(plain.address, plain.nbytes, plain.access, item.argument)
-        return None if registered is None else MemoryMap._adopt(self, registered, plain.lock)
+    def _map_now(self, items: list[Item], buffers: list[Buffer | None], missing: list[int]) -> bool:
+        """Register what is missing, without a worker; False if that has to wait."""
+        maps: list[MemoryMap] = []
+        for i in missing:
+            _, _, plain, writable, _ = items[i]
+            register = functools.partial(self._engine.register, plain, writable, what=items[i].argument, wait=False)
+            if (registered := self._now(register)) is None:
+                return False  # what was registered goes back, so that this copy waits with nothing
+            maps.append(MemoryMap._adopt(self, registered, None))
+        for i, memory_map in zip(missing, maps, strict=True):
+            buffers[i] = self._take(items[i], memory_map)
+        return True
+
+    def _cached(self, item: Item) -> Buffer | None:
+        """The registration that an earlier copy of the same memory left, locked for this one."""
+        memory_map = self._cache.find(item.plain, item.writable)
+        return None if memory_map is None else memory_map._locked(item.plain.lock)
+
+    def _take(self, item: Item, memory_map: MemoryMap) -> Buffer:
+        """A fresh registration for a copy, whose future holds it and the caller's export; the cache may keep it."""
+        self._cache.keep(item.plain, item.writable, memory_map)
+        return memory_map._locked(item.plain.lock)
 
     # ---- what C asks
 
     def _refuse(self, reason: str, /, *details: Any) -> NoReturn:
         """Raise for a call that cannot be carried out; nothing was started and nothing is pinned."""
         match reason:
-            case "closed" if self._lost is not None:
-                raise self._lost_error()
             case "closed":
-                raise ClosedError("the DMA is closed")
+                raise self._closed_error()
             case "forked":
                 raise ForkedError(
                     "this DMA was opened before os.fork(), by the parent process", hint="Open a new one in the child."
@@ -677,6 +765,7 @@ class DMA(Channel):
     def _on_room(self) -> None:
         """A turn is over, and somebody waits for room or for DOCA to begin."""
         self._admission.after_turn()
+        self._registrations.after_turn()
 
     def _on_held(self, future: CopyFuture, /) -> None:
         """A copy was cancelled and the engine has part of it: that may take ``drain_timeout``."""
@@ -735,7 +824,7 @@ class DMA(Channel):
             self._fault_timer.cancel()
             self._fault_timer = None
         if self._closing is not None:
-            if not self._registering and not self._examinations.running:
+            if not self._registrations and not self._examinations.running:
                 # What was flushed since closing began is not replayed. The turn that ends it precedes the close.
                 self._abandon()
                 self._loop.remove_reader(self._native.fd)
@@ -757,8 +846,10 @@ class DMA(Channel):
         self._native.resume(recycled=exception is None)
         if exception is not None:
             self._lose(exception)
-        elif changed:
-            self._capabilities = self._engine.capabilities()
+        else:
+            if changed:
+                self._capabilities = self._engine.capabilities()
+            self._registrations.recycled()
         if self._closing is not None:
             self._native.park()
         self._advance()
@@ -777,7 +868,16 @@ class DMA(Channel):
             logger.error("%s: the engine is lost: %s", self.device.name, cause)
         self._close_begin()
         self._abandon()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Whoever waits is refused, and nothing is kept for copies to come."""
         self._admission.dismiss()
+        self._registrations.dismiss(self._closed_error)
+        self._cache.clear()
+
+    def _closed_error(self) -> AiodocadmaError:
+        return self._lost_error() if self._lost is not None else ClosedError("the DMA is closed")
 
     def _lost_error(self) -> EngineLostError:
         error = EngineLostError(
@@ -830,7 +930,7 @@ class DMA(Channel):
         self._closing = self._loop.create_future()
         self._close_begin()
         self._abandon()
-        self._admission.dismiss()
+        self._dismiss()
         self._native.park()
         self._advance()
         return self._closing

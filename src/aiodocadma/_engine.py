@@ -13,10 +13,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from aiodocadma import _native
+from aiodocadma import _memlock, _native
 from aiodocadma._devices import Capabilities, DeviceInfo, select_device
 from aiodocadma._diagnosis import Diagnosis
+from aiodocadma._dmabuf import open_dmabuf
 from aiodocadma._library import Library, open_library
+from aiodocadma._plain import PlainBuffer
 from aiodocadma._versions import verdict
 from aiodocadma.exceptions import ClosedError, DocaError
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "OnFlush", "Unexamined"]
 
 # Policy, not limits of a device.
-GRAVEYARD_BYTES: Final = 64 * 1024 * 1024  # closed maps may pin this much before the context is recycled
-GRAVEYARD_MAPS: Final = 1024  # or be this many
 # From measurements of cards: several tasks at once move a long copy about three times as fast as one, down to pieces of
 # 64 KiB. Beside short copies pieces of 12 KiB, 9 at once, still keep the engine busy, and let the short ones pass.
 STRIPE_BYTES: Final = 64 * 1024
@@ -42,6 +42,9 @@ CLOSE_TIMEOUT: Final = 2.0  # seconds that closing the device waits for it to an
 DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
 
 IN_USE: Final = 3  # DOCA_ERROR_IN_USE
+
+# What doca_mmap_start() may answer when too much memory is locked: NOT_PERMITTED, NO_MEMORY, DRIVER.
+MEMLOCK_CODES: Final = frozenset({2, 7, 21})
 
 OnFlush = Literal["replay", "fail"]
 
@@ -67,6 +70,8 @@ class Engine:
         on_flush: What becomes of flushed copies.
         spin: Seconds that a turn polls for a completion before it sleeps.
         evidence_dir: Where evidence of failures below DMA is written, or None to keep it in memory only.
+        graveyard_maps: Closed maps that may stay registered before the context is recycled.
+        graveyard_bytes: Bytes that these may pin.
 
     Raises:
         LibraryError: If no usable DOCA library is found.
@@ -85,6 +90,9 @@ class Engine:
         on_flush: OnFlush,
         spin: float,
         evidence_dir: Path | None = None,
+        *,
+        graveyard_maps: int,
+        graveyard_bytes: int,
     ) -> None:
         self.library: Final[Library] = open_library(library)
         self.library.skew = verdict(self.library).sentence  # errors say so first
@@ -105,8 +113,8 @@ class Engine:
                     stripe_bytes=STRIPE_BYTES,
                     fair_bytes=FAIR_BYTES,
                     fair_window_bytes=FAIR_WINDOW_BYTES,
-                    graveyard_bytes=GRAVEYARD_BYTES,
-                    graveyard_maps=GRAVEYARD_MAPS,
+                    graveyard_bytes=graveyard_bytes,
+                    graveyard_maps=graveyard_maps,
                     turn_budget=TURN_BUDGET,
                     spin=spin,
                     replay=on_flush == "replay",
@@ -128,43 +136,82 @@ class Engine:
         with self._device_lock:
             return self._device.query() if self._device is not None else None
 
-    def register(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int:
+    def register(self, plain: PlainBuffer, writable: bool, *, what: str = "memory", wait: bool = True) -> int | None:
         """
-        Register memory for this channel.
+        Register the caller's memory for this channel.
 
         Args:
-            address: Where it is, or None for fresh pages.
-            nbytes: At least 1.
-            access: ``ACCESS_...`` bits.
+            plain: It, not empty.
+            writable: Whether the device may write it.
             what: What it is, for the error.
+            wait: For a worker that is in the library. False, in the loop's thread, for little memory.
 
         Returns:
-            The address of the ``adma_mmap``.
+            The address of the ``adma_mmap``; None without ``wait`` if a worker is in the library.
 
         Raises:
+            AccessError: If it is a device's memory, and there is no way to let another device at it.
             ClosedError: If the engine was closed meanwhile.
             DocaError: If DOCA refuses.
+            Unexamined: The same without ``wait``: to tell the cause takes a worker.
 
         Source: ``doca_mmap_start``.
         """
-        try:
-            with self._lock:
-                return self._register(address, nbytes, access, what)
-        except Unexamined as unexamined:
-            raise self.diagnosis.of(unexamined.evidence) from None
+        access = _native.ACCESS_LOCAL_READ_WRITE if writable else _native.ACCESS_LOCAL_READ_ONLY
 
-    def register_now(self, address: int | None, nbytes: int, access: int, what: str = "memory") -> int | None:
-        """
-        As ``register()``, for the loop's thread and little memory; None if a worker is in the library.
+        def call() -> int:
+            if plain.device is None:
+                return self._opened.register(plain.address, plain.nbytes, access)
+            with open_dmabuf(plain, what) as (fd, offset):
+                return self._opened.register_dmabuf(fd, offset, plain.address, plain.nbytes, access)
 
-        A refusal is raised as ``Unexamined``: to tell the cause takes a worker.
+        kind = f"{what}, {plain.device} memory" if plain.device else what
+        operation = f"registering {plain.nbytes} bytes of {kind}"
+        return self._registered(call, operation, wait, nbytes=plain.nbytes, access=access, address=plain.address)
+
+    def alloc(self, nbytes: int, *, align: int = 0, huge_page: int = 0, wait: bool = True) -> int | None:
         """
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            return self._register(address, nbytes, access, what)
-        finally:
-            self._lock.release()
+        Register fresh pages for this channel.
+
+        Args:
+            nbytes: At least 1.
+            align: A power of two, or 0 for a page's.
+            huge_page: Size of the pages, or 0 for ordinary ones.
+            wait: As for ``register()``.
+
+        Returns:
+            As ``register()``.
+
+        Raises:
+            ClosedError: If the engine was closed meanwhile.
+            DocaError: If there are no such pages, or DOCA refuses.
+
+        Source: ``mmap(2)``, ``doca_mmap_start``.
+        """
+
+        def call() -> int:
+            return self._opened.alloc(nbytes, _native.ACCESS_LOCAL_READ_WRITE, align=align, huge_page=huge_page)
+
+        what = f"registering {nbytes} bytes of memory"
+        if huge_page:
+            what = f"registering {nbytes} bytes in {_memlock.describe_huge_pages(huge_page)}"
+        return self._registered(call, what, wait, nbytes=nbytes, access=_native.ACCESS_LOCAL_READ_WRITE, address=0)
+
+    def is_short_of_memory(self, failure: BaseException) -> bool:
+        """Whether a registration failed in a way that too little lockable memory has, too."""
+        error = failure.evidence if isinstance(failure, Unexamined) else failure
+        if not isinstance(failure, Unexamined | DocaError):
+            return False
+        return getattr(error, "call", None) == "doca_mmap_start" and getattr(error, "code", None) in MEMLOCK_CODES
+
+    def lockable(self) -> int | None:
+        """Bytes that this process may lock yet; None for no limit, and on the emulator, which locks nothing."""
+        return None if self.library.emulated else _memlock.lockable()
+
+    @property
+    def doca_dev(self) -> int:
+        """The address of the ``doca_dev``; blocks nobody."""
+        return self._opened.doca_dev
 
     def export(self, address: int | None, nbytes: int, writable: bool) -> tuple[int, bytes]:
         """
@@ -191,7 +238,13 @@ class Engine:
         )
         try:
             with self._lock:
-                registered = self._register(address, nbytes, access, "memory for the peer")
+                registered = self._register(
+                    lambda: self._opened.register(address, nbytes, access),
+                    f"registering {nbytes} bytes of memory for the peer",
+                    nbytes=nbytes,
+                    access=access,
+                    address=address or 0,
+                )
                 try:
                     return registered, _native.export_descriptor(registered)
                 except _native.Failure as failure:
@@ -233,14 +286,28 @@ class Engine:
                 return registered
         raise self.diagnosis.of(evidence)
 
-    def _register(self, address: int | None, nbytes: int, access: int, what: str) -> int:
+    def _registered(
+        self, call: Callable[[], int], what: str, wait: bool, *, nbytes: int, access: int, address: int
+    ) -> int | None:
+        try:
+            if not self._lock.acquire(blocking=wait):
+                return None
+            try:
+                return self._register(call, what, nbytes=nbytes, access=access, address=address)
+            finally:
+                self._lock.release()
+        except Unexamined as unexamined:
+            if not wait:
+                raise
+            raise self.diagnosis.of(unexamined.evidence) from None
+
+    def _register(self, call: Callable[[], int], what: str, *, nbytes: int, access: int, address: int) -> int:
         if self._closed:
             raise ClosedError("the DMA was closed")
         try:
-            registered = self._opened.register(address, nbytes, access)
+            registered = call()
         except _native.Failure as failure:
-            operation = f"registering {nbytes} bytes of {what}"
-            evidence = self.diagnosis.evidence(failure, operation, nbytes=nbytes, access=access, address=address or 0)
+            evidence = self.diagnosis.evidence(failure, what, nbytes=nbytes, access=access, address=address)
             raise Unexamined(evidence) from None
         self.channel.adopt(registered)
         return registered

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from aiodocadma._plain import PlainBuffer, memory_of
+
 __all__ = ["Offsets", "offset_columns"]
 
 Offsets: TypeAlias = Any
@@ -27,6 +29,7 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
     Source: aiodocadma.
     """
     columns: list[Any] = []
+    view: memoryview | PlainBuffer | None
     counts: dict[str, int] = {}
     for name, value in given.items():
         if isinstance(value, range):
@@ -36,13 +39,13 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
             columns.append((value.__index__(), 0))
         else:
             try:
-                view = memoryview(value)
+                view = memory_of(value, name)
             except TypeError:
-                raise TypeError(
-                    f"{name} must be a number, a range or a buffer of int64, not {type(value).__name__}"
-                ) from None
+                view = None
+            if not isinstance(view, memoryview):
+                raise TypeError(f"{name} must be a number, a range or a buffer of int64, not {type(value).__name__}")
             counts[name] = len(view) if view.ndim == 1 else view.nbytes // 8
-            columns.append(value)
+            columns.append(view)
     if len(set(counts.values())) > 1:
         raise ValueError(
             "different numbers of pairs: " + ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+import weakref
+from typing import TYPE_CHECKING, Any, Self
 
 from aiodocadma import _native
+from aiodocadma._access import AccessT_co
+from aiodocadma._blocks import Blocks
 from aiodocadma._native import Buffer
-from aiodocadma.exceptions import BufferInUseError
+from aiodocadma.exceptions import BufferInUseError, ClosedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -15,10 +18,12 @@ if TYPE_CHECKING:
     from aiodocadma._export import Access, ExportDescriptor
     from aiodocadma._remote import Export
 
-__all__ = ["Buffer", "MemoryMap", "PlainBuffer", "view_of"]
+__all__ = ["Buffer", "MemoryMap"]
+
+_MAX_TAGS = 8  # in an error's text
 
 
-class MemoryMap(Buffer):
+class MemoryMap(Buffer[AccessT_co]):
     """
     A range of memory registered with the device, as a whole; ``map[a:b]`` is a ``Buffer``, a part of it, no copy.
 
@@ -27,26 +32,93 @@ class MemoryMap(Buffer):
     that made it, and to its loop. The memory stays registered while a copy uses it, whatever is dropped, cancelled or
     closed; dropping the last reference closes it.
 
+    For type checkers ``MemoryMap`` is memory that can be a destination, ``MemoryMap[ReadOnly]`` such as can only be a
+    source.
+
     Raises:
         TypeError: If called: the two methods above make maps.
 
     Source: ``doca_mmap_create``, ``doca_mmap_set_memrange``, ``doca_mmap_start``.
     """
 
-    __slots__ = ("_dma", "_exports", "_num_exports")
+    __slots__ = ("_blocks", "_dma", "_exports", "_num_exports")
 
     _dma: DMA
+    _blocks: weakref.WeakSet[Blocks[Any]] | None
     _exports: list[Export]
     _num_exports: int
 
     @classmethod
-    def _adopt(cls, dma: DMA, map_address: int, keep: object) -> MemoryMap:
+    def _adopt(cls, dma: DMA, map_address: int, keep: object) -> MemoryMap[AccessT_co]:
         self = cls.__new__(cls)
         self._attach(map_address, dma, keep)
         self._dma = dma
+        self._blocks = None
         self._exports = []
         self._num_exports = 0
         return self
+
+    @property
+    def doca_mmap(self) -> int:
+        """
+        The address of the ``doca_mmap``: for C code that makes bufs of it for other accelerators of the same device.
+
+        Such bufs must be given back before the map is closed, or it stays registered for good.
+
+        Returns:
+            The address; valid while the map is open.
+
+        Raises:
+            ClosedError: If it is closed.
+
+        Source: ``doca_mmap_create``.
+        """
+        if self.closed:
+            raise ClosedError("the map is closed")
+        return _native.doca_mmap(self._map_address)
+
+    @property
+    def doca_dev(self) -> int:
+        """
+        The address of the ``doca_dev`` that the map was made for: for C code, which must not close it.
+
+        Returns:
+            The address; valid while the DMA is open.
+
+        Raises:
+            ClosedError: If the map is closed.
+
+        Source: ``doca_dev_open``.
+        """
+        if self.closed:
+            raise ClosedError("the map is closed")
+        return self._dma._engine.doca_dev
+
+    def blocks(self, size: int) -> Blocks[AccessT_co]:
+        """
+        Cut the map into equal blocks that are lent one at a time, for a buffer per request.
+
+        Args:
+            size: Bytes of a block, at least 1; what is left over at the end of the map is not used.
+
+        Returns:
+            The free list; each call makes its own, so call once.
+
+        Raises:
+            ValueError: If not even one block fits.
+            ClosedError: If the map is closed.
+
+        Source: aiodocadma.
+        """
+        if not 1 <= size <= self.nbytes:
+            raise ValueError(f"size must be 1 to {self.nbytes}, the map's length, not {size}")
+        if self.closed:
+            raise ClosedError("the map is closed")
+        blocks = Blocks(self, size)
+        if self._blocks is None:
+            self._blocks = weakref.WeakSet()
+        self._blocks.add(blocks)
+        return blocks
 
     async def export(self, *, access: Access = "read") -> ExportDescriptor:
         """
@@ -111,10 +183,19 @@ class MemoryMap(Buffer):
             self.revoke()
         # Closing the DMA has closed its maps, but the caller's memory is unlocked here.
         if not self._close() and not self.closed:
-            raise BufferInUseError(
-                f"the map is in use by {self._users} copies and {self._views} exported buffers",
-                hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
-            )
+            raise self._in_use()
+        for blocks in self._blocks or ():
+            blocks._dismiss()
+
+    def _in_use(self) -> BufferInUseError:
+        copies = self._dma._users_of(self)
+        tags = [repr(copy.tag) for copy in copies if copy.tag is not None]
+        names = ", ".join(tags[:_MAX_TAGS]) + (", ..." if len(tags) > _MAX_TAGS else "")
+        named = f" (tagged {names})" if tags else ""
+        return BufferInUseError(
+            f"the map is in use by {len(copies)} copies{named} and {self._views} exported buffers",
+            hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
+        )
 
     async def aclose(self, *, force: bool = False) -> None:
         """
@@ -132,9 +213,9 @@ class MemoryMap(Buffer):
         while not self.closed:
             if self._users:
                 await self._dma.drain()
-            elif self._views and self._dma._registering:
+            elif self._views and self._dma._registrations:
                 # The view may be that of a copy whose other side is being registered, even of one that has ended since.
-                await self._dma._registered()
+                await self._dma._registrations.ended()
             else:
                 break
         self.close(force=force)
@@ -156,60 +237,3 @@ class MemoryMap(Buffer):
         given = {export.descriptor.access for export in self._exports}
         peer = "read-write" if "write" in given else "read-only" if given else "no access"
         return f"<MemoryMap {self.nbytes} bytes, engine {engine}, peer {peer}>"
-
-
-class PlainBuffer(NamedTuple):
-    """The caller's memory as the device needs it; ``lock`` keeps the export locked while it lives."""
-
-    lock: object
-    address: int
-    nbytes: int
-    readonly: bool
-
-    @property
-    def access(self) -> int:
-        """The least permission: read-only memory can only be a source."""
-        return _native.ACCESS_LOCAL_READ_ONLY if self.readonly else _native.ACCESS_LOCAL_READ_WRITE
-
-
-def view_of(obj: Any, argument: str, other: Any = None) -> PlainBuffer:
-    """
-    Lock an object's memory and tell where it is.
-
-    Args:
-        obj: Anything with the buffer protocol and C-contiguous memory, of any item type and shape.
-        argument: The argument's name, for the error.
-        other: The other side of the copy: two Fortran-contiguous arrays of one shape are copied as they lie.
-
-    Returns:
-        The bytes; their export is held as long as ``lock`` lives.
-
-    Raises:
-        TypeError: If it has no buffer protocol.
-        ValueError: If its memory is not contiguous.
-
-    Source: PEP 688, ``PyObject_GetBuffer``.
-    """
-    try:
-        view = memoryview(obj)
-    except TypeError:
-        raise TypeError(
-            f"{argument} must be a MemoryMap, a Buffer or an object with the buffer protocol, not {type(obj).__name__}"
-        ) from None
-    if not view.c_contiguous and not _lie_alike(view, other):
-        raise ValueError(f"{argument} must be C-contiguous, but its strides are {view.strides} for shape {view.shape}")
-    nbytes = view.nbytes
-    # A memoryview of a memoryview shares the first one's export, and would let the caller release that.
-    lock = _native.export(obj) if isinstance(obj, memoryview) and view.c_contiguous and nbytes else view
-    return PlainBuffer(lock, _native.address_of(view) if nbytes else 0, nbytes, view.readonly)
-
-
-def _lie_alike(view: memoryview, other: Any) -> bool:
-    """Whether both are Fortran-contiguous and of one shape: then their bytes correspond."""
-    if other is None or not view.f_contiguous:
-        return False
-    try:
-        second = memoryview(other)
-    except (TypeError, BufferError):  # no memory, or a peer's
-        return False
-    return second.f_contiguous and second.shape == view.shape and second.itemsize == view.itemsize

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _worker
+from aiodocadma._cache import RegistrationCache
 from aiodocadma._dma import DMA
 from aiodocadma._engine import Engine, OnFlush
 from aiodocadma.exceptions import WrongLoopError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["open_dma"]
 
 MAX_SPIN: Final = 0.001  # seconds: the loop does nothing else meanwhile
+# Policy, not limits of a device.
+CACHE_MAPS: Final = 2048
+CACHE_BYTES: Final = 128 * 1024 * 1024
 
 
 class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
@@ -45,6 +49,9 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         evidence_dir: A folder for what is collected when something fails below DMA (the latest lines of DOCA's log and
             the kernel's, the devices), one file per incident with addresses left out. None keeps it in memory: it is
             the exception's ``evidence``.
+        cache_maps: Registrations that may stay while no copy uses them and no map is open: half of them kept for the
+            next copy of the same plain buffer, half of closed maps, which DOCA lets go of only with their context.
+        cache_bytes: Bytes of memory that these may pin.
 
     Returns:
         The DMA, on entering; leaving closes it.
@@ -73,6 +80,8 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         stall_timeout: float | None = 10.0,
         spin: float = 0.0,
         evidence_dir: str | os.PathLike[str] | None = None,
+        cache_maps: int = CACHE_MAPS,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         for name, value in {
             "num_tasks": num_tasks,
@@ -89,10 +98,26 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
                 raise ValueError(f"{name} must be positive, not {seconds}")
         if not 0 <= spin <= MAX_SPIN:
             raise ValueError(f"spin must be from 0 to {MAX_SPIN} seconds, not {spin}")
+        for name, bound in (("cache_maps", cache_maps), ("cache_bytes", cache_bytes)):
+            if bound < 0:
+                raise ValueError(f"{name} must not be negative, but is {bound}")
+        cache = RegistrationCache(cache_maps // 2, cache_bytes // 2)
         folder = Path(evidence_dir) if evidence_dir is not None else None
-        self._open = functools.partial(Engine, library, device, num_tasks, window, window_bytes, on_flush, spin, folder)
+        self._open = functools.partial(
+            Engine,
+            library,
+            device,
+            num_tasks,
+            window,
+            window_bytes,
+            on_flush,
+            spin,
+            folder,
+            graveyard_maps=cache_maps - cache_maps // 2,
+            graveyard_bytes=cache_bytes - cache_bytes // 2,
+        )
         self._bind = functools.partial(
-            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout
+            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout, cache=cache
         )
         self._dma: DMA | None = None
 

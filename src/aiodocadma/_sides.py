@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from aiodocadma import _native
-from aiodocadma._memory import Buffer, PlainBuffer, view_of
+from aiodocadma._memory import Buffer
+from aiodocadma._plain import PlainBuffer, view_of
 from aiodocadma.exceptions import (
     AccessError,
     AiodocadmaError,
@@ -23,12 +24,13 @@ class Item(NamedTuple):
     """A part of one side: a Buffer, or plain memory to be registered; locked either way; addresses of one space."""
 
     argument: str
-    buffer: Buffer | None
+    buffer: Buffer[Any] | None
     plain: PlainBuffer
+    writable: bool
     space: int = 0
 
 
-def items_of(side: Any, argument: str, other: Any = None) -> list[Item]:
+def items_of(side: Any, argument: str, other: Any = None, *, writable: bool = False) -> list[Item]:
     """
     Lock the memory of one side.
 
@@ -36,6 +38,7 @@ def items_of(side: Any, argument: str, other: Any = None) -> list[Item]:
         side: A Buffer, an object with the buffer protocol, or a list or tuple of these.
         argument: Its name, for errors.
         other: The other side: two Fortran-contiguous arrays of one shape are copied as they lie.
+        writable: Whether the device is to write it.
 
     Returns:
         Its parts, in order.
@@ -48,18 +51,18 @@ def items_of(side: Any, argument: str, other: Any = None) -> list[Item]:
     Source: aiodocadma.
     """
     if isinstance(side, list | tuple):
-        return [_item(part, f"{argument}[{i}]") for i, part in enumerate(side)]
-    return [_item(side, argument, other)]
+        return [_item(part, f"{argument}[{i}]", None, writable) for i, part in enumerate(side)]
+    return [_item(side, argument, other, writable)]
 
 
-def _item(part: Any, argument: str, other: Any = None) -> Item:
+def _item(part: Any, argument: str, other: Any, writable: bool) -> Item:
     buffer = part if isinstance(part, Buffer) else None
     if buffer is not None and buffer.closed:
         raise refusal("map_closed", argument)
     if buffer is not None and buffer.imported:
         plain = PlainBuffer(_native.export(buffer), buffer.address, buffer.nbytes, buffer.readonly)
-        return Item(argument, buffer, plain, buffer._space)
-    return Item(argument, buffer, view_of(part, argument, other))
+        return Item(argument, buffer, plain, writable, buffer._space)
+    return Item(argument, buffer, view_of(part, argument, other), writable)
 
 
 def check_items(sources: list[Item], destinations: list[Item]) -> int:

@@ -41,6 +41,9 @@ class Statistics:
         pending: Copies now started and not ended.
         watchdog_hits: Times nothing ended for ``stall_timeout`` seconds although DOCA held tasks.
         buried_bytes: Bytes of closed maps that stay registered until the context is recycled.
+        cache_hits: Plain buffers that were registered already when a copy came.
+        cache_misses: Plain buffers that had to be registered for a copy.
+        cached_bytes: Bytes of plain buffers that are kept registered for the next copy.
 
     Source: aiodocadma; counted where it happens, success in the completion callback.
     """
@@ -73,3 +76,6 @@ class Statistics:
     pending: int
     watchdog_hits: int
     buried_bytes: int
+    cache_hits: int
+    cache_misses: int
+    cached_bytes: int

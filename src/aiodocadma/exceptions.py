@@ -59,6 +59,7 @@ __all__ = [
     "ForkedError",
     "InternalError",
     "LibraryError",
+    "MemlockError",
     "OverlapError",
     "PeerError",
     "Phase",
@@ -153,6 +154,14 @@ class BufferInUseError(UsageError, BufferError):
     Memory cannot be given back: copies or exported buffers still use it.
 
     Source: aiodocadma.
+    """
+
+
+class MemlockError(UsageError, MemoryError):
+    """
+    What is to be registered cannot be locked in memory: the limit ``RLIMIT_MEMLOCK`` of this process is too low.
+
+    Source: ``getrlimit(2)``.
     """
 
 

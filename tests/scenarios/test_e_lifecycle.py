@@ -23,7 +23,7 @@ import numpy
 import pytest
 
 import aiodocadma
-from aiodocadma import DMAState, _engine, emulator
+from aiodocadma import DMAState, _engine, _open, emulator
 from aiodocadma.exceptions import (
     AccessError,
     AiodocadmaError,
@@ -73,9 +73,9 @@ async def test_b52_copy_before_open_finished(engine: str, monkeypatch: pytest.Mo
     """Opening takes 200 ms: there is nothing to copy with before, and the loop is not held up meanwhile."""
     opening = _engine.Engine.__init__
 
-    def slow(self: Any, *args: Any) -> None:
+    def slow(self: Any, *args: Any, **options: Any) -> None:
         time.sleep(0.2)  # in the worker thread: a device that is slow to start
-        opening(self, *args)
+        opening(self, *args, **options)
 
     monkeypatch.setattr(_engine.Engine, "__init__", slow)
     manager = aiodocadma.open_dma()
@@ -482,13 +482,13 @@ import asyncio
 from typing import assert_type
 
 import aiodocadma
-from aiodocadma import DMA, CopyFuture, MemoryMap
+from aiodocadma import DMA, CopyFuture, MemoryMap, ReadOnly
 
 
 async def use(dma: DMA) -> None:
     src = await dma.register(b"payload")
     dst = await dma.alloc(7)
-    assert_type(src, MemoryMap)
+    assert_type(src, MemoryMap[ReadOnly])
     assert_type(dst, MemoryMap)
     future = dma.copy(src, dst)
     assert_type(future, CopyFuture)
@@ -779,6 +779,27 @@ async def test_b71_registrations_do_not_grow_without_bound(engine: str) -> None:
             assert await dma.copy(i.to_bytes(2, "big") * (32 << 10), dst) == 64 << 10
             peak = max(peak, emulator.live_objects().pinned_bytes)
             dst.append(0)  # the caller's memory is free as soon as the copy has ended
-        assert peak <= _engine.GRAVEYARD_BYTES + (1 << 20)
-        assert emulator.live_objects().mmaps <= _engine.GRAVEYARD_MAPS + 4
+        assert peak <= _open.CACHE_BYTES + (1 << 20)
+        assert emulator.live_objects().mmaps <= _open.CACHE_MAPS + 4
     gc.collect()
+
+
+async def test_b69_distinct_buffers_fill_the_limit(engine: str) -> None:
+    """A limit of 1 MiB, ten copies of distinct 256 KiB buffers one after another: idle registrations make room."""
+    emulator.configure(memlock=1 << 20)
+    async with opened() as dma:
+        kept = [bytes([i]) * (256 << 10) for i in range(10)]
+        for data in kept:
+            dst = bytearray(256 << 10)
+            assert await dma.copy(data, dst) == 256 << 10
+            assert dst == data
+
+
+async def test_b71_cache_with_a_cap(engine: str) -> None:
+    """A cap of 8 maps and 1 MiB, distinct buffers of 64 KiB: never more than that and what is in flight."""
+    async with opened(cache_maps=8, cache_bytes=1 << 20) as dma:
+        for _ in range(500):  # 10,000 of them: tests/dma/test_cache.py
+            await dma.copy(bytes(64 << 10), bytearray(64 << 10))
+            live = emulator.live_objects()
+            assert live.mmaps <= 8 + 2
+            assert live.pinned_bytes <= (1 << 20) + (128 << 10)

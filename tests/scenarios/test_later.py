@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-import aiodocadma
 from aiodocadma import _library, emulator
 from tests.scenarios.conftest import opened, release, turns, until
 
@@ -42,9 +41,6 @@ def needs(what: str, there: bool) -> pytest.MarkDecorator:
 
 needs_latency = needs("the emulator's latency_real", emulator_has("latency_real"))
 needs_slot_lag = needs("the emulator's slot_lag", emulator_has("slot_lag"))
-needs_cache = needs(
-    "a registration cache: open_dma(cache_maps=, cache_bytes=)", option(aiodocadma.open_dma, "cache_maps")
-)
 
 worker = pytest.mark.matrix(engines=("worker",))
 
@@ -132,31 +128,6 @@ async def test_b44_slots_that_become_free_late(engine: str, slot_lag: int) -> No
         await dma.drain()
         assert time.perf_counter() - start < 5
         assert emulator.counters().max_in_flight <= 2
-
-
-@pytest.mark.xfail(
-    not option(aiodocadma.open_dma, "cache_maps"), reason="needs a registration cache that gives way", strict=True
-)
-async def test_b69_distinct_buffers_fill_the_limit(engine: str) -> None:
-    """A limit of 1 MiB, ten copies of distinct 256 KiB buffers one after another: idle registrations make room."""
-    emulator.configure(memlock=1 << 20)
-    async with opened() as dma:
-        for i in range(10):
-            dst = bytearray(256 << 10)
-            data = bytes([i]) * (256 << 10)
-            assert await dma.copy(data, dst) == 256 << 10
-            assert dst == data
-
-
-@needs_cache
-async def test_b71_cache_with_a_cap(engine: str) -> None:
-    """A cap of 8 maps and 1 MiB, 10,000 distinct buffers of 64 KiB: never more than that and what is in flight."""
-    async with aiodocadma.open_dma(**{"cache_maps": 8, "cache_bytes": 1 << 20}) as dma:  # type: ignore[arg-type]
-        for _ in range(10_000):
-            await dma.copy(bytes(64 << 10), bytearray(64 << 10))
-            live = emulator.live_objects()
-            assert live.mmaps <= 8 + 2
-            assert live.pinned_bytes <= (1 << 20) + (128 << 10)
 
 
 @pytest.mark.usefixtures("held")

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 import aiodocadma
-from aiodocadma import DMA, CopyFuture, DMAState, MemoryMap, _dma, _engine, _library, emulator
+from aiodocadma import DMA, CopyFuture, DMAState, MemoryMap, _dma, _library, emulator
 from aiodocadma.exceptions import (
     BufferInUseError,
     ClosedError,
@@ -274,8 +274,6 @@ class Machine(RuleBasedStateMachine):
         self.stack.enter_context(emulator.using(library))
         # So that the ways of large memory and of many closed maps are taken here, too.
         self.stack.enter_context(mock.patch.object(_dma, "QUICK_PIN_BYTES", 2500))
-        self.stack.enter_context(mock.patch.object(_engine, "GRAVEYARD_BYTES", 3 * MEMORY))
-        self.stack.enter_context(mock.patch.object(_engine, "GRAVEYARD_MAPS", 6))
         emulator.reset()
         emulator.configure(
             engine=self.engine,
@@ -293,6 +291,8 @@ class Machine(RuleBasedStateMachine):
             "num_tasks": num_tasks,
             "on_flush": on_flush,
             "max_waiting": max_waiting,
+            "cache_maps": 12,
+            "cache_bytes": 6 * MEMORY,
         }
         self.on_flush = on_flush
         for kind in ("fatal", "alone", "driver"):
@@ -871,7 +871,8 @@ class Machine(RuleBasedStateMachine):
         dropped = 2 * MEMORY * sum(len(copy.pairs) for copy in self.copies)
         assert live.devs == live.pes == 1
         assert live.ctxs <= 1  # none while it is made anew, or when that has failed
-        return live.pinned_bytes <= mapped + status.buried_bytes + held + dropped
+        cached = self.open.statistics().cached_bytes
+        return live.pinned_bytes <= mapped + status.buried_bytes + cached + held + dropped
 
     def teardown(self) -> None:
         try:
