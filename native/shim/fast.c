@@ -2825,6 +2825,52 @@ channel_empty(PyObject *object, PyObject *tag)
 	return future == NULL ? NULL : channel_finish_empty(self, future);
 }
 
+/* May a copy that starts now end before its future is returned? Only beside no other, and not for ever. */
+static inline bool
+channel_may_finish_alone(const struct channel *self)
+{
+	return self->started == 0 && self->inline_bytes <= INLINE_BYTES;
+}
+
+/* Return the future of a copy that ended as it was started: done, unless others are due a turn of the loop. Steals it. */
+static inline PyObject *
+channel_finish_alone(struct channel *self, struct future *future)
+{
+	PyObject *fatal = NULL;
+
+	self->inline_bytes += future->copy.length;
+	if (++self->inline_copies >= INLINE_COPIES) {
+		channel_defer(self, future);
+		if (!self->scheduled && channel_schedule_for(self, future) < 0) {
+			goto refused;
+		}
+		return (PyObject *)future;
+	}
+	if (!copy_has_failed(&future->copy)) {
+		future->state = FUTURE_RESULT;
+	} else {
+		future->error = future_failure(future, &fatal);
+		if (fatal != NULL) {
+			raise_error(fatal);
+			goto refused;
+		}
+		if (future->examined) {
+			pending_add(self, future);
+		} else {
+			future_end(future, FUTURE_FAILED, &fatal);
+		}
+	}
+	/* A fault stops the context: the turn begins the restart. */
+	if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
+		goto refused;
+	}
+	return (PyObject *)future;
+
+refused:
+	Py_DECREF((PyObject *)future);
+	return NULL;
+}
+
 PyDoc_STRVAR(channel_copy_doc,
 	     "copy($self, /, src, dst, *, tag=None)\n"
 	     "--\n"
@@ -2912,7 +2958,6 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	struct future *future;
 	PyObject *given[3] = {NULL, NULL, NULL};
 	PyObject *tag = NULL;
-	PyObject *fatal = NULL;
 	uint64_t length;
 
 	if (num_args != 2 || names != NULL) {
@@ -2945,40 +2990,16 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 		goto refused;
 	}
 	future_init_copy(future, src, dst);
-	if (self->started > 0 || self->inline_bytes > INLINE_BYTES) {
+	if (!channel_may_finish_alone(self)) {
 		adma_channel_start(self->native, &future->copy);
 	} else if (adma_channel_start_alone(self->native, &future->copy)) {
-		self->inline_bytes += length;
-		if (++self->inline_copies >= INLINE_COPIES) {
-			channel_defer(self, future);
-			goto pending;
-		}
-		if (!copy_has_failed(&future->copy)) {
-			future->state = FUTURE_RESULT;
-		} else {
-			future->error = future_failure(future, &fatal);
-			if (fatal != NULL) {
-				raise_error(fatal);
-				goto refused;
-			}
-			if (future->examined) {
-				pending_add(self, future);
-			} else {
-				future_end(future, FUTURE_FAILED, &fatal);
-			}
-		}
-		/* A fault stops the context: the turn begins the restart. */
-		if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
-			goto refused;
-		}
-		return (PyObject *)future;
+		return channel_finish_alone(self, future);
 	}
 	self->started++;
 	future->started = 1;
 	future_pin(future);
 	pending_add(self, future);
 	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
-pending:
 	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
 		goto refused;
 	}
@@ -4053,24 +4074,29 @@ plan_release_users(struct plan *self)
 	}
 }
 
-/* Hand a reserved or fresh future's copy to the native channel; takes a reference to the plan. */
+/* Make a reserved or fresh future's copy that of a plan; takes a reference to it. */
 static void
-future_start_plan(struct future *self, struct plan *plan)
+future_init_plan(struct future *self, struct plan *plan)
 {
-	struct channel *channel = self->channel;
-
 	plan->used = 1;
-	self->pinned = 1;
 	Py_INCREF((PyObject *)plan);
+	adma_copy_init(&self->copy, NULL, NULL, NULL, NULL, plan->nbytes);
+	self->copy.plan = &plan->base;
+}
+
+/* Pin what a plan's copy uses until the native end: the channel has it. */
+static void
+future_pin_plan(struct future *self)
+{
+	struct plan *plan = plan_of_copy(&self->copy);
+
+	self->pinned = 1;
 	for (Py_ssize_t i = 0; i < plan->num_buffers; i++) {
 		plan->buffers[i]->base->map->users++;
 	}
-	adma_copy_init(&self->copy, NULL, NULL, NULL, NULL, plan->nbytes);
-	self->copy.plan = &plan->base;
 	self->started = 1;
-	channel->started++;
+	self->channel->started++;
 	Py_INCREF((PyObject *)self); /* the channel's, until the native end */
-	adma_channel_start(channel->native, &self->copy);
 }
 
 /* May this plan be started now? 0, or -1 with the error raised. */
@@ -4095,6 +4121,23 @@ plan_check(struct channel *self, PyObject *object)
 		}
 	}
 	return 0;
+}
+
+/* As channel_finish_alone(), for the copy of a plan, which it lets go of. */
+static PyObject *
+channel_finish_plan_alone(struct channel *self, struct future *future)
+{
+	struct plan *plan = plan_of_copy(&future->copy);
+	PyObject *result;
+
+	Py_INCREF((PyObject *)future);
+	result = channel_finish_alone(self, future);
+	if (future->state != FUTURE_PENDING || future->examined || result == NULL) {
+		future->copy.plan = NULL;
+		Py_DECREF((PyObject *)plan);
+	} /* else it is deferred, and the turn that ends it lets go */
+	Py_DECREF((PyObject *)future);
+	return result;
 }
 
 PyDoc_STRVAR(channel_copy_plan_doc, "_copy_plan($self, plan, tag, /)\n"
@@ -4129,8 +4172,14 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	if (future == NULL) {
 		return NULL;
 	}
+	future_init_plan(future, (struct plan *)args[0]);
+	if (!channel_may_finish_alone(self)) {
+		adma_channel_start(self->native, &future->copy);
+	} else if (adma_channel_start_alone(self->native, &future->copy)) {
+		return channel_finish_plan_alone(self, future);
+	}
+	future_pin_plan(future);
 	pending_add(self, future);
-	future_start_plan(future, (struct plan *)args[0]);
 	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
 		Py_DECREF((PyObject *)future);
 		return NULL;
@@ -4171,7 +4220,9 @@ channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	future->reserved = 0;
-	future_start_plan(future, (struct plan *)args[1]);
+	future_init_plan(future, (struct plan *)args[1]);
+	adma_channel_start(self->native, &future->copy);
+	future_pin_plan(future);
 	if (channel_schedule_for(self, future) < 0) {
 		return NULL;
 	}
@@ -4225,7 +4276,7 @@ channel_sides(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 
 		piece = (struct adma_piece){copy->src_map, copy->dst_map, copy->src, copy->dst,
 					    copy->length};
-	} else if (num_args == 1) {
+	} else if (num_args == 1 && future->copy.plan->count != 1) {
 		Py_RETURN_NONE;
 	} else if (index < future->copy.plan->count) {
 		future->copy.plan->piece(future->copy.plan, index, &piece);

@@ -165,7 +165,7 @@ async def test_nothing_is_in_flight_when_a_construct_returns(held_dma: DMA, cons
             released.append(True)
             loop.call_soon(release, 5)
 
-    loop.call_later(0.005, release, 50)
+    loop.call_later(0.05, release, 50)  # well after the deadlines
     with pytest.raises(TimeoutError):
         await construct(held_dma, start)
     assert in_flight() == 0

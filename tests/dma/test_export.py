@@ -190,8 +190,8 @@ async def test_a_peers_memory_is_read_where_it_lies(sides: Sides) -> None:
         dst = bytearray(NBYTES)
         assert await sides.dpu.copy(remote, dst) == NBYTES
         assert dst == DATA
-        assert emulator.last_copies(1)[0].src - remote._addr < NBYTES
-        assert remote._addr == memory._addr
+        assert emulator.last_copies(1)[0].src - remote.address < NBYTES
+        assert remote.address == memory.address
         assert await sides.dpu.copy(remote[5:9], part := bytearray(4)) == 4
         assert part == DATA[5:9]
     memory.close(force=True)

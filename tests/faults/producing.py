@@ -191,7 +191,16 @@ async def _import(dma: DMA) -> None:
 
 
 async def _register(dma: DMA, address: int, nbytes: int, access: int) -> None:
-    dma._engine.register(address, nbytes, access)
+    engine = dma._engine
+    what = f"registering {nbytes} bytes of memory"
+    engine._registered(
+        lambda: engine._opened.register(address, nbytes, access),
+        what,
+        True,
+        nbytes=nbytes,
+        access=access,
+        address=address,
+    )
 
 
 async def fail(cell: Cell, patch: pytest.MonkeyPatch) -> DocaError:
