@@ -24,7 +24,7 @@ adma_channel_park(struct adma_channel *ch)
 {
 	ch->park = true;
 	if (ch->state == ADMA_CHANNEL_RUNNING) {
-		ch->state = ADMA_CHANNEL_DRAINING;
+		adma_set_state(ch, ADMA_CHANNEL_DRAINING);
 	}
 }
 
@@ -125,7 +125,7 @@ void
 adma_channel_resume(struct adma_channel *ch, bool recycled)
 {
 	ch->park = false;
-	ch->state = recycled ? ADMA_CHANNEL_RUNNING : ADMA_CHANNEL_LOST;
+	adma_set_state(ch, recycled ? ADMA_CHANNEL_RUNNING : ADMA_CHANNEL_LOST);
 	if (recycled) {
 		adma_drop_oversize(ch);
 	}
@@ -140,19 +140,24 @@ static unsigned
 advance(struct adma_channel *ch)
 {
 	if (ch->state == ADMA_CHANNEL_DRAINING) {
-		ch->state = ADMA_CHANNEL_PARKED;
+		adma_set_state(ch, ADMA_CHANNEL_PARKED);
 	} else if (ch->state == ADMA_CHANNEL_FAILING) {
 		/* The context reaches IDLE only when every allocated task has been freed. */
 		adma_free_all_tasks(ch);
+		if (ch->fault && ch->counters.segments_flushed != ch->flushed_before) {
+			adma_channel_note(
+				ch, ADMA_EVENT_FLUSHED, 0,
+				(uint32_t)(ch->counters.segments_flushed - ch->flushed_before), 0);
+		}
 		ch->fault = false;
 		if (ch->ctx_state == DOCA_CTX_STATE_RUNNING) {
 			/* The failure was not fatal to the context. */
-			ch->state = ch->park ? ADMA_CHANNEL_PARKED : ADMA_CHANNEL_RUNNING;
+			adma_set_state(ch, ch->park ? ADMA_CHANNEL_PARKED : ADMA_CHANNEL_RUNNING);
 			ch->idle_turns = 0;
 			return ch->park ? ADMA_TURN_PARKED : ADMA_TURN_AGAIN;
 		}
 		if (ch->ctx_state == DOCA_CTX_STATE_IDLE) {
-			ch->state = ADMA_CHANNEL_PARKED;
+			adma_set_state(ch, ADMA_CHANNEL_PARKED);
 			ch->idle_turns = 0;
 		} else {
 			/* STOPPING: the next progress calls perform the transition; then wait for the event. */
@@ -278,7 +283,9 @@ adma_channel_turn(struct adma_channel *ch)
 		bits |= advance(ch);
 		if (adma_worth_filling(ch)) {
 			/* Refused for lack of room with nothing of ours to wait for. */
-			ch->starved++;
+			if (ch->starved++ == 0) {
+				adma_channel_note(ch, ADMA_EVENT_REFUSED, 0, 0, ch->refusal);
+			}
 			again = true;
 		}
 	}
@@ -321,6 +328,7 @@ adma_channel_readable(struct adma_channel *ch)
 	if (result != DOCA_SUCCESS && result != DOCA_ERROR_AGAIN) {
 		ch->counters.clear_errors++;
 		ch->clear_code = result;
+		adma_channel_note(ch, ADMA_EVENT_UNCLEARED, 0, 0, result);
 		bits = ADMA_TURN_CLEAR_FAILED;
 	}
 	ch->armed = false;

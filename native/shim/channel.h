@@ -37,6 +37,7 @@
 
 #include "device.h"
 #include "memory.h"
+#include "recorder.h"
 
 struct adma_channel;
 
@@ -111,11 +112,18 @@ struct adma_copy {
 	uint8_t abandoned : 1; /* ended by adma_channel_abandon(): never (wholly) given to DOCA */
 };
 
-/* Counted where it happens, by the loop's thread only. */
+/* Failed copies are counted by code; the last counter is for codes that no header has. */
+#define ADMA_NUM_CODES 33
+
+/*
+ * Counted where it happens, by the loop's thread only. Each copy that was started ends in exactly one of five:
+ * completed, failed, flushed, cancelled, abandoned.
+ */
 struct adma_counters {
 	uint64_t copies_started;
 	uint64_t copies_completed;
-	uint64_t copies_failed; /* flushed ones included */
+	uint64_t copies_failed;
+	uint64_t copies_flushed; /* another's failure ended them, and they were not replayed */
 	uint64_t copies_cancelled;
 	uint64_t copies_abandoned;
 	uint64_t segments_submitted;
@@ -153,6 +161,7 @@ struct adma_channel_config {
 	uint32_t turn_budget_ns;   /* a turn stops progressing after this long; 0: never */
 	uint32_t spin_ns;	   /* poll so long for a completion before arming; 0: never */
 	uint8_t replay;		   /* replay segments that another task's failure flushed */
+	uint8_t measure_latency;   /* keep the histogram of latencies */
 };
 
 /* What a turn asks of the layer above; bits. */
@@ -336,5 +345,35 @@ adma_channel_get_counters(const struct adma_channel *channel, struct adma_counte
 
 void
 adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
+
+/** How many copies failed with each code; ADMA_NUM_CODES numbers. */
+void
+adma_channel_get_failed(const struct adma_channel *channel, uint64_t *failed);
+
+/** @return false if latencies are not measured; latency is untouched then */
+bool
+adma_channel_get_latency(const struct adma_channel *channel, struct adma_latency *latency);
+
+/** The histogram, for the layer above to fill; NULL if latencies are not measured. */
+struct adma_latency *
+adma_channel_latency(struct adma_channel *channel);
+
+/** How many events were ever noted. Threads: any. */
+uint64_t
+adma_channel_num_events(const struct adma_channel *channel);
+
+/** See adma_recorder_read(). Threads: any. */
+size_t
+adma_channel_events(struct adma_channel *channel, uint64_t from, struct adma_event *events,
+		    size_t max);
+
+/** Note an event that the layer above has seen. Threads: any. */
+void
+adma_channel_note(struct adma_channel *channel, enum adma_event_kind kind, uint32_t from,
+		  uint32_t to, uint32_t code);
+
+/** CLOCK_MONOTONIC in nanoseconds. */
+int64_t
+adma_clock_ns(void);
 
 #endif

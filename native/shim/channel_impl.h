@@ -116,6 +116,10 @@ struct adma_channel {
 	struct segment *replay;
 	struct segment **replay_tail;
 	struct adma_counters counters;
+	uint64_t failed[ADMA_NUM_CODES];
+	struct adma_latency *latency; /* NULL: not measured */
+	uint64_t flushed_before;      /* the fault that is on */
+	doca_error_t refusal;	      /* why DOCA took no task when it last did not */
 
 	/* any thread, under the lock */
 	pthread_mutex_t maps_lock;
@@ -124,6 +128,7 @@ struct adma_channel {
 	/* written under the lock, read without */
 	_Atomic uint64_t buried_bytes;
 	_Atomic uint32_t buried_maps;
+	struct adma_recorder recorder;
 };
 
 static inline int64_t
@@ -245,6 +250,10 @@ adma_replay_drop(struct adma_channel *ch, const struct adma_copy *copy)
 
 /* ---- the end of a copy ---- */
 
+/* submit.c */
+void
+adma_count_failure(struct adma_channel *ch, const struct adma_copy *copy);
+
 static inline void
 adma_count_end(struct adma_channel *ch, const struct adma_copy *copy)
 {
@@ -252,11 +261,21 @@ adma_count_end(struct adma_channel *ch, const struct adma_copy *copy)
 		ch->counters.copies_cancelled++;
 	} else if (copy->code != DOCA_SUCCESS || copy->flushed ||
 		   (copy->plan != NULL && copy->plan->num_failures > 0)) {
-		ch->counters.copies_failed++;
+		adma_count_failure(ch, copy);
 	} else if (copy->abandoned) {
 		ch->counters.copies_abandoned++;
 	} else {
 		ch->counters.copies_completed++;
+	}
+}
+
+/* The channel's state as the recorder sees it. */
+static inline void
+adma_set_state(struct adma_channel *ch, enum adma_channel_state state)
+{
+	if (ch->state != state) {
+		adma_channel_note(ch, ADMA_EVENT_CHANNEL, ch->state, state, 0);
+		ch->state = state;
 	}
 }
 

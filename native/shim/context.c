@@ -192,6 +192,14 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 	ch->replay_tail = &ch->replay;
 	ch->held_back = lib->doca_task_submit_ex != NULL && lib->doca_ctx_flush_tasks != NULL;
 	pthread_mutex_init(&ch->maps_lock, NULL);
+	adma_recorder_init(&ch->recorder);
+	if (config->measure_latency) {
+		ch->latency = calloc(1, sizeof(*ch->latency));
+		if (ch->latency == NULL) {
+			result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
+			goto free_channel;
+		}
+	}
 
 	result = lib->doca_pe_create(&ch->pe);
 	if (result != DOCA_SUCCESS) {
@@ -259,6 +267,8 @@ destroy_ctx:
 destroy_pe:
 	lib->doca_pe_destroy(ch->pe);
 free_channel:
+	free(ch->latency);
+	adma_recorder_finish(&ch->recorder);
 	pthread_mutex_destroy(&ch->maps_lock);
 	free(ch);
 	return result;
@@ -295,6 +305,10 @@ adma_channel_recycle(struct adma_channel *ch, struct adma_failure *failure, int 
 	}
 	apply_caps(ch);
 	*caps_changed = !caps_equal(&before, &ch->caps);
+	adma_channel_note(ch, after_fault ? ADMA_EVENT_RESTARTED : ADMA_EVENT_RECYCLED, 0, 0, 0);
+	if (*caps_changed) {
+		adma_channel_note(ch, ADMA_EVENT_CAPABILITIES, 0, 0, 0);
+	}
 	ch->counters.recycles++;
 	ch->counters.restarts += after_fault;
 	return DOCA_SUCCESS;
@@ -324,7 +338,7 @@ adma_channel_close(struct adma_channel *ch, struct adma_failure *failures, unsig
 	if (ch->state == ADMA_CHANNEL_CLOSED) {
 		return 0;
 	}
-	ch->state = ADMA_CHANNEL_CLOSED;
+	adma_set_state(ch, ADMA_CHANNEL_CLOSED);
 	result = destroy_ctx(ch, &failure);
 	count = note(failures, max, count, result, failure.call);
 	if (ch->dma != NULL) {
@@ -380,7 +394,9 @@ adma_channel_finalize(struct adma_channel *ch, uint64_t timeout_ns)
 void
 adma_channel_free(struct adma_channel *ch)
 {
+	adma_recorder_finish(&ch->recorder);
 	pthread_mutex_destroy(&ch->maps_lock);
+	free(ch->latency);
 	free(ch->sources);
 	free(ch->segments);
 	free(ch);

@@ -56,6 +56,9 @@
 #define INLINE_COPIES 1024
 #define INLINE_BYTES (UINT64_C(8) << 20)
 
+/* Of copies that the engine finishes at once one in so many is timed, if latencies are measured. */
+#define TIMED_AT_ONCE 16
+
 /* Objects kept for reuse. */
 #define FREE_FUTURES 64
 #define FREE_AWAITINGS 64
@@ -96,9 +99,11 @@ struct channel {
 	uint8_t closing;
 	uint8_t scheduled; /* _turn is in the loop's queue */
 	uint8_t want_idle;
-	uint8_t want_room; /* _on_room() after each turn */
-	uint8_t watched;   /* _on_armed() was called and the watch has not ended */
-	uint8_t faulty;	   /* _on_fault() was called for the fault that is on */
+	uint8_t want_room;   /* _on_room() after each turn */
+	uint8_t want_starts; /* _on_started() for each copy */
+	uint8_t want_events; /* _on_events() after a turn in which some were noted */
+	uint8_t watched;     /* _on_armed() was called and the watch has not ended */
+	uint8_t faulty;	     /* _on_fault() was called for the fault that is on */
 	uint8_t orphaned; /* the loop was closed: pending futures are the garbage collector's to see */
 	uint8_t turn_due;	/* the next turn has work besides copies: a map was retired */
 	uint32_t inline_copies; /* since the last turn, or the last that was deferred */
@@ -113,6 +118,11 @@ struct channel {
 	struct adma_copy **deferred_end;
 	struct cohort *cohort; /* of the current turn */
 	struct future *asking; /* whose exception the hook is making; not held */
+	uint64_t num_events;   /* noted when _on_events() was called last */
+	int64_t turn_ns; /* when a turn was scheduled last: since when its copies are pending */
+	struct adma_latency *latency; /* the native channel's; NULL: not measured */
+	uint64_t at_once_ns; /* what the copy took that was finished at once and timed last */
+	uint32_t untimed;    /* copies finished at once since then, it included */
 };
 
 struct buffer {
@@ -151,8 +161,10 @@ struct future {
 	PyObject *callback; /* the callback, or a waiter; or the list, if there are several */
 	PyObject *context;  /* the callback's; NULL for a waiter or the list */
 	PyObject *weakrefs;
+	uint32_t since_low; /* when it was started, in 256 ns; 0 if nobody has asked the clock */
+	uint8_t since_high;
 	uint8_t state;	       /* enum future_state */
-	uint8_t blocking;      /* _asyncio_future_blocking */
+	uint8_t blocking : 1;  /* _asyncio_future_blocking */
 	uint8_t several : 1;   /* callback is a list of (callback, context) or (waiter,) */
 	uint8_t pinned : 1;    /* holds, and uses, both maps or the plan, until the native end */
 	uint8_t reserved : 1;  /* made by _reserve, not started yet */
@@ -469,6 +481,7 @@ schedule(struct channel *self)
 	}
 	Py_DECREF(handle);
 	self->scheduled = 1;
+	self->turn_ns = adma_clock_ns();
 	return 0;
 }
 
@@ -484,6 +497,7 @@ wake(struct channel *self)
 		return;
 	}
 	self->scheduled = 1;
+	self->turn_ns = adma_clock_ns();
 }
 
 /* ---- CopyFuture: life ---- */
@@ -527,6 +541,8 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 	self->callback = NULL;
 	self->context = NULL;
 	self->weakrefs = NULL;
+	self->since_low = 0;
+	self->since_high = 0;
 	self->state = FUTURE_PENDING;
 	self->blocking = 0;
 	self->several = 0;
@@ -549,6 +565,22 @@ future_new(struct channel *channel, uint64_t length, PyObject *tag)
 		self->extra->tag = Py_NewRef(tag);
 	}
 	return self;
+}
+
+static inline void
+future_set_since(struct future *self, int64_t ns)
+{
+	self->since_low = (uint32_t)(ns >> 8);
+	self->since_high = (uint8_t)(ns >> 40);
+}
+
+/* How long ago it was started; right for 78 hours. */
+static int64_t
+future_age_ns(const struct future *self, int64_t now_ns)
+{
+	int64_t since = ((int64_t)self->since_high << 32) | self->since_low;
+
+	return (((now_ns >> 8) - since) & ((INT64_C(1) << 40) - 1)) << 8;
 }
 
 static void
@@ -836,10 +868,17 @@ static void
 channel_resolve(struct channel *channel, struct adma_copy *list, PyObject **fatal)
 {
 	struct adma_copy *copy;
+	int64_t now_ns = list != NULL && channel->latency != NULL ? adma_clock_ns() : 0;
 
 	/* First what needs no Python, for all of them. */
 	for (copy = list; copy != NULL; copy = copy->next) {
 		struct future *future = future_of_copy(copy);
+
+		if (channel->latency != NULL && future->started && !copy->cancelled &&
+		    !copy_has_failed(copy)) {
+			adma_latency_observe(channel->latency,
+					     (uint64_t)future_age_ns(future, now_ns));
+		}
 
 		pending_remove(future);
 		if (future->started) {
@@ -1547,7 +1586,7 @@ future_set_blocking(PyObject *self, PyObject *value, void *unused)
 	if (blocking < 0) {
 		return -1;
 	}
-	((struct future *)self)->blocking = (uint8_t)blocking;
+	((struct future *)self)->blocking = blocking != 0;
 	return 0;
 }
 
@@ -1603,6 +1642,73 @@ future_get_nbytes(PyObject *object, void *unused)
 {
 	(void)unused;
 	return PyLong_FromUnsignedLongLong(((struct future *)object)->copy.length);
+}
+
+static PyObject *
+future_get_segments(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLong(((struct future *)object)->copy.segments);
+}
+
+static PyObject *
+future_get_stage(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	if (self->asked) {
+		return PyUnicode_FromString("cancelling");
+	}
+	if (self->examined) {
+		return PyUnicode_FromString("failing");
+	}
+	if (self->reserved) {
+		return PyUnicode_FromString("registering");
+	}
+	return PyUnicode_FromString(self->copy.segments > 0 ? "in flight" : "waiting");
+}
+
+static PyObject *
+future_get_failure(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+
+	(void)unused;
+	return Py_NewRef(self->state == FUTURE_FAILED ? self->error : Py_None);
+}
+
+static PyObject *
+future_get_started_ns(PyObject *object, void *unused)
+{
+	int64_t now_ns = adma_clock_ns() & ~INT64_C(0xff);
+
+	(void)unused;
+	return PyLong_FromLongLong(now_ns - future_age_ns((struct future *)object, now_ns));
+}
+
+static PyObject *
+future_get_waiters(PyObject *object, void *unused)
+{
+	struct future *self = (struct future *)object;
+	PyObject *list = PyList_New(0);
+
+	(void)unused;
+	if (list == NULL ||
+	    (self->callback != NULL && !self->several && PyList_Append(list, self->callback) < 0)) {
+		goto failed;
+	}
+	for (Py_ssize_t i = 0; self->several && i < PyList_Size(self->callback); i++) {
+		if (PyList_Append(list, PyTuple_GetItem(PyList_GetItem(self->callback, i), 0)) <
+		    0) {
+			goto failed;
+		}
+	}
+	return list;
+
+failed:
+	Py_XDECREF(list);
+	return NULL;
 }
 
 static PyObject *
@@ -1744,6 +1850,15 @@ static PyGetSetDef future_getset[] = {
 	{"_admitted", future_get_admitted, NULL,
 	 PyDoc_STR("Whether DOCA has, or had, part of the copy, or it ended."), NULL},
 	{"_nbytes", future_get_nbytes, NULL, NULL, NULL},
+	{"_segments", future_get_segments, NULL,
+	 PyDoc_STR("Tasks of the copy that DOCA holds, or that wait for their replay."), NULL},
+	{"_stage", future_get_stage, NULL, PyDoc_STR("What is waited for, in a word."), NULL},
+	{"_failure", future_get_failure, NULL,
+	 PyDoc_STR("The exception, or None; it does not count as retrieved."), NULL},
+	{"_started_ns", future_get_started_ns, NULL,
+	 PyDoc_STR("Since when it is pending, by CLOCK_MONOTONIC, to a turn of the loop."), NULL},
+	{"_waiters", future_get_waiters, NULL,
+	 PyDoc_STR("A new list of what awaits it: futures of tasks, callbacks."), NULL},
 	{"bytes_done", future_get_bytes_done, NULL, future_bytes_done_doc, NULL},
 	{"retrieved", future_get_retrieved, NULL, future_retrieved_doc, NULL},
 	{"tag", future_get_tag, NULL, future_tag_doc, NULL},
@@ -2783,20 +2898,75 @@ channel_check_full(struct channel *self)
 	return 0;
 }
 
+/*
+ * Since when a copy is pending: since its turn was scheduled. A look at the clock for each is worth its price only if
+ * latencies are measured.
+ */
+static inline void
+future_stamp(struct future *self)
+{
+	if (self->since_low == 0 && self->since_high == 0) {
+		struct channel *channel = self->channel;
+
+		future_set_since(self,
+				 channel->latency != NULL ? adma_clock_ns() : channel->turn_ns);
+	}
+}
+
+/*
+ * A copy was finished at once. One in so many is timed, and the others count like it: two looks at the clock would cost a
+ * fifth of such a copy.
+ */
+static void
+channel_observe_at_once(struct channel *self, int64_t began_ns)
+{
+	if (began_ns != 0) {
+		self->at_once_ns = (uint64_t)(adma_clock_ns() - began_ns);
+	}
+	self->untimed = (self->untimed + 1) % TIMED_AT_ONCE;
+	adma_latency_observe(self->latency, self->at_once_ns);
+}
+
+/* Tell who wants to know that a copy has started; what that raises does not touch the copy. Steals the future. */
+static PyObject *
+channel_announce(struct channel *self, struct future *future)
+{
+	PyObject *fatal = NULL;
+	PyObject *answer = PyObject_CallMethod((PyObject *)self, "_on_started", "O", future);
+
+	if (answer == NULL) {
+		absorb_error(self, "aiodocadma: a start callback failed", &fatal);
+	}
+	Py_XDECREF(answer);
+	if (fatal != NULL) {
+		raise_error(fatal);
+		Py_DECREF((PyObject *)future);
+		return NULL;
+	}
+	return (PyObject *)future;
+}
+
+static inline PyObject *
+announced(struct channel *self, struct future *future)
+{
+	return self->want_starts ? channel_announce(self, future) : (PyObject *)future;
+}
+
 /* Return the future of a copy of nothing: done, unless others are due a turn of the loop. Steals it. */
 static PyObject *
 channel_finish_empty(struct channel *self, struct future *future)
 {
 	if (++self->inline_copies < INLINE_COPIES) {
 		future->state = FUTURE_RESULT;
-		return (PyObject *)future;
+		return announced(self, future);
 	}
 	channel_defer(self, future);
 	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
 		Py_DECREF((PyObject *)future);
 		return NULL;
 	}
-	return (PyObject *)future;
+	future_stamp(future);
+	return announced(self, future);
 }
 
 PyDoc_STRVAR(channel_empty_doc, "_empty($self, tag, /)\n"
@@ -2832,6 +3002,22 @@ channel_may_finish_alone(const struct channel *self)
 	return self->started == 0 && self->inline_bytes <= INLINE_BYTES;
 }
 
+/* Start a copy that nothing else goes beside; true if it has ended. */
+static inline bool
+channel_start_alone(struct channel *self, struct future *future)
+{
+	bool timed = self->latency != NULL && self->untimed == 0;
+	int64_t began_ns = timed ? adma_clock_ns() : 0;
+
+	if (!adma_channel_start_alone(self->native, &future->copy)) {
+		return false;
+	}
+	if (self->latency != NULL && !copy_has_failed(&future->copy)) {
+		channel_observe_at_once(self, began_ns);
+	}
+	return true;
+}
+
 /* Return the future of a copy that ended as it was started: done, unless others are due a turn of the loop. Steals it. */
 static inline PyObject *
 channel_finish_alone(struct channel *self, struct future *future)
@@ -2844,7 +3030,8 @@ channel_finish_alone(struct channel *self, struct future *future)
 		if (!self->scheduled && channel_schedule_for(self, future) < 0) {
 			goto refused;
 		}
-		return (PyObject *)future;
+		future_stamp(future);
+		return announced(self, future);
 	}
 	if (!copy_has_failed(&future->copy)) {
 		future->state = FUTURE_RESULT;
@@ -2864,7 +3051,7 @@ channel_finish_alone(struct channel *self, struct future *future)
 	if ((self->turn_due || copy_has_failed(&future->copy)) && schedule(self) < 0) {
 		goto refused;
 	}
-	return (PyObject *)future;
+	return announced(self, future);
 
 refused:
 	Py_DECREF((PyObject *)future);
@@ -2992,7 +3179,7 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	future_init_copy(future, src, dst);
 	if (!channel_may_finish_alone(self)) {
 		adma_channel_start(self->native, &future->copy);
-	} else if (adma_channel_start_alone(self->native, &future->copy)) {
+	} else if (channel_start_alone(self, future)) {
 		return channel_finish_alone(self, future);
 	}
 	self->started++;
@@ -3003,7 +3190,8 @@ channel_copy(PyObject *object, PyObject *const *args, Py_ssize_t num_args, PyObj
 	if (!self->scheduled && channel_schedule_for(self, future) < 0) {
 		goto refused;
 	}
-	return (PyObject *)future;
+	future_stamp(future);
+	return announced(self, future);
 
 refused:
 	Py_DECREF((PyObject *)future);
@@ -3081,6 +3269,14 @@ channel_step(struct channel *self, unsigned (*step)(struct adma_channel *))
 	}
 	if (self->want_room) {
 		call_hook(self, "_on_room", &fatal);
+	}
+	if (self->want_events && self->native != NULL) {
+		uint64_t num_events = adma_channel_num_events(self->native);
+
+		if (num_events != self->num_events) {
+			self->num_events = num_events;
+			call_hook(self, "_on_events", &fatal);
+		}
 	}
 	channel_tell_idle(self, &fatal);
 	return none_unless(fatal);
@@ -3205,6 +3401,7 @@ channel_attach(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_DECREF(turn);
 	Py_DECREF(settle);
 	self->native = native;
+	self->latency = adma_channel_latency(native);
 	self->loop = Py_NewRef(args[1]);
 	self->call_soon = call_soon;
 	self->turn_args = turn_args;
@@ -3248,10 +3445,12 @@ channel_detach(PyObject *object, PyObject *unused)
 	self->closing = 1;
 	if (is_forked(self)) {
 		self->native = NULL;
+		self->latency = NULL;
 		Py_RETURN_NONE;
 	}
 	list = channel_take(self);
 	self->native = NULL;
+	self->latency = NULL;
 	self->orphaned = 0; /* what has not ended by now never will, and must never be collected */
 	channel_resolve(self, list, &fatal);
 	channel_close_cohort(self, &fatal);
@@ -3305,8 +3504,9 @@ channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		return NULL;
 	}
 	future->reserved = 1;
+	future_set_since(future, adma_clock_ns());
 	pending_add(self, future);
-	return (PyObject *)future;
+	return announced(self, future);
 }
 
 /* The future argument of _start() and _fail(). */
@@ -4175,7 +4375,7 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	future_init_plan(future, (struct plan *)args[0]);
 	if (!channel_may_finish_alone(self)) {
 		adma_channel_start(self->native, &future->copy);
-	} else if (adma_channel_start_alone(self->native, &future->copy)) {
+	} else if (channel_start_alone(self, future)) {
 		return channel_finish_plan_alone(self, future);
 	}
 	future_pin_plan(future);
@@ -4184,7 +4384,8 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		Py_DECREF((PyObject *)future);
 		return NULL;
 	}
-	return (PyObject *)future;
+	future_stamp(future);
+	return announced(self, future);
 }
 
 PyDoc_STRVAR(channel_start_plan_doc,
@@ -4303,6 +4504,35 @@ static PyObject *
 channel_want_room(PyObject *object, PyObject *wanted)
 {
 	((struct channel *)object)->want_room = PyObject_IsTrue(wanted) > 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_want_starts_doc, "_want_starts($self, wanted, /)\n"
+				      "--\n"
+				      "\n"
+				      "Whether _on_started() is called with each copy's future.\n"
+				      "\n"
+				      "Source: aiodocadma.\n");
+
+static PyObject *
+channel_want_starts(PyObject *object, PyObject *wanted)
+{
+	((struct channel *)object)->want_starts = PyObject_IsTrue(wanted) > 0;
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(channel_want_events_doc, "_want_events($self, wanted, /)\n"
+				      "--\n"
+				      "\n"
+				      "Whether _on_events() is called after a turn in which events "
+				      "were noted.\n"
+				      "\n"
+				      "Source: aiodocadma.\n");
+
+static PyObject *
+channel_want_events(PyObject *object, PyObject *wanted)
+{
+	((struct channel *)object)->want_events = PyObject_IsTrue(wanted) > 0;
 	Py_RETURN_NONE;
 }
 
@@ -4755,6 +4985,8 @@ static PyMethodDef channel_methods[] = {
 	{"_copy_plan", METHOD(channel_copy_plan), METH_FASTCALL, channel_copy_plan_doc},
 	{"_start_plan", METHOD(channel_start_plan), METH_FASTCALL, channel_start_plan_doc},
 	{"_want_room", channel_want_room, METH_O, channel_want_room_doc},
+	{"_want_starts", channel_want_starts, METH_O, channel_want_starts_doc},
+	{"_want_events", channel_want_events, METH_O, channel_want_events_doc},
 	{"_unwatch", channel_unwatch, METH_NOARGS, channel_unwatch_doc},
 	{"_limit_waiting", channel_limit_waiting, METH_O, channel_limit_waiting_doc},
 	{"_orphan", channel_orphan, METH_NOARGS, channel_orphan_doc},

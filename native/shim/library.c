@@ -116,22 +116,6 @@ adma_library_error_descr(const struct adma_library *library, int code)
 	return library->doca_error_get_descr((doca_error_t)code);
 }
 
-doca_error_t
-adma_library_log_to(const struct adma_library *library, int fd, uint32_t level)
-{
-	struct doca_log_backend *backend;
-	doca_error_t result;
-
-	if (library->doca_log_backend_create_with_fd_sdk == NULL) {
-		return DOCA_ERROR_NOT_SUPPORTED;
-	}
-	result = library->doca_log_backend_create_with_fd_sdk(fd, &backend);
-	if (result == DOCA_SUCCESS && library->doca_log_backend_set_sdk_level != NULL) {
-		(void)library->doca_log_backend_set_sdk_level(backend, level);
-	}
-	return result;
-}
-
 const char *
 adma_library_path(const struct adma_library *library)
 {

@@ -95,20 +95,6 @@ const char *
 adma_library_error_descr(const struct adma_library *library, int code);
 
 /**
- * Have the library write its own log to a descriptor. There is no way back.
- *
- * @param[in] library a loaded library
- * @param[in] fd stays open for ever; best non-blocking, for the library writes to it in whatever call it logs from
- * @param[in] level the least severe level that is written, enum doca_log_level
- * @retval DOCA_SUCCESS it does
- * @retval DOCA_ERROR_NOT_SUPPORTED the library has no such call
- * @retval other doca_log_backend_create_with_fd_sdk()'s code
- * Threads: any.
- */
-doca_error_t
-adma_library_log_to(const struct adma_library *library, int fd, uint32_t level);
-
-/**
  * The file that provides a symbol of the table, as the dynamic linker knows it.
  *
  * @return a path owned by the dynamic linker, or NULL if it cannot tell

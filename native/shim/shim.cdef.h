@@ -38,8 +38,15 @@ adma_library_error_descr(const struct adma_library *library, int code);
 const char *
 adma_library_path(const struct adma_library *library);
 
+/* log.h */
+struct adma_log;
+
 doca_error_t
-adma_library_log_to(const struct adma_library *library, int fd, uint32_t level);
+adma_log_open(const struct adma_library *library, int fd, uint32_t level, struct adma_log **log);
+doca_error_t
+adma_log_set_level(const struct adma_library *library, struct adma_log *log, uint32_t level);
+uint64_t
+adma_log_dropped(const struct adma_log *log);
 
 /* device.h */
 struct adma_device;
@@ -107,6 +114,7 @@ struct adma_counters {
 	uint64_t copies_started;
 	uint64_t copies_completed;
 	uint64_t copies_failed;
+	uint64_t copies_flushed;
 	uint64_t copies_cancelled;
 	uint64_t copies_abandoned;
 	uint64_t segments_submitted;
@@ -141,6 +149,7 @@ struct adma_channel_config {
 	uint32_t turn_budget_ns;
 	uint32_t spin_ns;
 	uint8_t replay;
+	uint8_t measure_latency;
 };
 
 enum adma_channel_state {
@@ -197,6 +206,59 @@ void
 adma_channel_get_caps(const struct adma_channel *channel, struct adma_caps *caps);
 
 uint64_t adma_channel_num_reported(const struct adma_channel *channel);
+
+#define ADMA_NUM_CODES ...
+void
+adma_channel_get_failed(const struct adma_channel *channel, uint64_t *failed);
+
+/* recorder.h */
+#define ADMA_RECORDER_EVENTS ...
+#define ADMA_LATENCY_SHIFT ...
+#define ADMA_LATENCY_BUCKETS ...
+
+enum adma_event_kind {
+	ADMA_EVENT_CONTEXT,
+	ADMA_EVENT_CHANNEL,
+	ADMA_EVENT_FAILED,
+	ADMA_EVENT_FLUSHED,
+	ADMA_EVENT_REFUSED,
+	ADMA_EVENT_RECYCLED,
+	ADMA_EVENT_RESTARTED,
+	ADMA_EVENT_CAPABILITIES,
+	ADMA_EVENT_UNCLEARED,
+	ADMA_EVENT_STALLED,
+	ADMA_EVENT_PEER_LOST,
+	ADMA_EVENT_LOST,
+};
+
+struct adma_event {
+	uint64_t number;
+	int64_t time_ns;
+	uint64_t bytes;
+	uint32_t kind;
+	uint32_t from;
+	uint32_t to;
+	uint32_t code;
+};
+
+struct adma_latency {
+	uint64_t count;
+	uint64_t sum_ns;
+	uint64_t buckets[...];
+};
+
+bool
+adma_channel_get_latency(const struct adma_channel *channel, struct adma_latency *latency);
+uint64_t
+adma_channel_num_events(const struct adma_channel *channel);
+size_t
+adma_channel_events(struct adma_channel *channel, uint64_t from, struct adma_event *events,
+		    size_t max);
+void
+adma_channel_note(struct adma_channel *channel, enum adma_event_kind kind, uint32_t from,
+		  uint32_t to, uint32_t code);
+int64_t
+adma_clock_ns(void);
 
 /* fast.h */
 int

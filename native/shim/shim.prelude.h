@@ -3,4 +3,5 @@
 #include "device.h"
 #include "fast.h"
 #include "library.h"
+#include "log.h"
 #include "memory.h"

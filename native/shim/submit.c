@@ -107,6 +107,42 @@ adma_plan_finish(struct adma_plan *plan)
 	plan->max_failures = 0;
 }
 
+/* A copy has failed, or was flushed: a copy of many counts with the first piece that failed for its own sake. */
+void
+adma_count_failure(struct adma_channel *ch, const struct adma_copy *copy)
+{
+	uint32_t code = copy->code;
+	bool flushed = copy->flushed;
+
+	if (copy->code == DOCA_SUCCESS && copy->plan != NULL && copy->plan->num_failures > 0) {
+		const struct adma_piece_failure *failure = copy->plan->failures;
+		const struct adma_piece_failure *end = failure + copy->plan->num_failures;
+
+		while (failure < end && failure->flushed) {
+			failure++;
+		}
+		flushed = failure == end;
+		code = flushed ? 0 : failure->code;
+	}
+	if (flushed) {
+		ch->counters.copies_flushed++;
+		return;
+	}
+	ch->counters.copies_failed++;
+	ch->failed[code < ADMA_NUM_CODES ? code : ADMA_NUM_CODES - 1]++;
+}
+
+static bool
+has_imported(const struct segment *segment)
+{
+	for (uint32_t i = 0; i < segment->num_sources; i++) {
+		if (segment->sources[i].map->imported) {
+			return true;
+		}
+	}
+	return segment->dst_map->imported;
+}
+
 /* A segment will not be copied: its piece has failed if it is independent, else its copy. */
 static void
 fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code,
@@ -118,6 +154,16 @@ fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code
 					     .phase = (uint8_t)phase,
 					     .flushed = flushed};
 
+	if (!flushed) {
+		adma_recorder_note(&ch->recorder, (struct adma_event){.kind = ADMA_EVENT_FAILED,
+								      .to = phase,
+								      .code = code,
+								      .bytes = segment->length});
+		/* That is how DOCA reports it when an exporter ends, revokes or unmaps. */
+		if (code == DOCA_ERROR_IO_FAILED && has_imported(segment)) {
+			adma_channel_note(ch, ADMA_EVENT_PEER_LOST, 0, phase, code);
+		}
+	}
 	if (copy->plan != NULL && copy->plan->independent && note_failure(copy->plan, &failure)) {
 		return;
 	}
@@ -210,8 +256,9 @@ adma_on_failed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 		ch->fault = true;
 		ch->faults_in_a_row++;
 		ch->culprit = status;
+		ch->flushed_before = ch->counters.segments_flushed;
 		if (ch->state == ADMA_CHANNEL_RUNNING || ch->state == ADMA_CHANNEL_DRAINING) {
-			ch->state = ADMA_CHANNEL_FAILING;
+			adma_set_state(ch, ADMA_CHANNEL_FAILING);
 		}
 		ch->counters.segments_failed++;
 		fail_segment(ch, segment, status, ADMA_PHASE_COMPLETE, false);
@@ -238,6 +285,7 @@ adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
 
 	(void)ctx;
 	ch->ctx_state = next;
+	adma_channel_note(ch, ADMA_EVENT_CONTEXT, prev, next, 0);
 	ch->transitions[ch->num_transitions++ % sizeof(ch->transitions)] =
 		(uint8_t)(16 * prev + next);
 }
@@ -248,6 +296,7 @@ adma_on_state_changed(const union doca_data user_data, struct doca_ctx *ctx,
 static bool
 is_backpressure(struct adma_channel *ch, doca_error_t code)
 {
+	ch->refusal = code;
 	if (code == DOCA_ERROR_AGAIN) {
 		ch->counters.again++;
 		return true;
@@ -450,7 +499,7 @@ send(struct adma_channel *ch, struct segment *segment)
 		/* No completion will ever make room: this copy is told, the next may try. */
 		ch->starved = 0;
 	} else if (result == DOCA_ERROR_BAD_STATE && ch->ctx_state != DOCA_CTX_STATE_RUNNING) {
-		ch->state = ADMA_CHANNEL_FAILING;
+		adma_set_state(ch, ADMA_CHANNEL_FAILING);
 		return false;
 	}
 	segment->copy->segments--;

@@ -22,10 +22,12 @@ import asyncio
 import contextlib
 import enum
 import functools
+import itertools
 import logging
 import threading
 import traceback
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, Self, TypeVar, cast, overload
 
 from aiodocadma import _memlock, _native, _worker
@@ -34,18 +36,21 @@ from aiodocadma._admission import Admission, wake
 from aiodocadma._cache import RegistrationCache
 from aiodocadma._causes import Evidence, Sides, checks_for
 from aiodocadma._engine import Engine, Unexamined
+from aiodocadma._events import Event, Events, Recorder, code_name
 from aiodocadma._examination import Examinations
+from aiodocadma._flight import FlightDumps
 from aiodocadma._held import HeldCopies
 from aiodocadma._many import Offsets, offset_columns
 from aiodocadma._memlock import MemlockBatch
 from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._native import Channel, CopyFuture
+from aiodocadma._pending import PendingCopy, pending_copies
 from aiodocadma._plain import check_pinnable, view_of
 from aiodocadma._reader import Reader
 from aiodocadma._registrations import Registrations
 from aiodocadma._remote import export_map, import_map
 from aiodocadma._sides import Item, check_items, items_of, refusal
-from aiodocadma._statistics import Statistics
+from aiodocadma._statistics import Latency, Statistics
 from aiodocadma._watchdog import Watchdog
 from aiodocadma.exceptions import (
     AccessError,
@@ -64,12 +69,13 @@ from aiodocadma.exceptions import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
     from types import TracebackType
 
     from aiodocadma._devices import Capabilities, DeviceInfo
     from aiodocadma._export import ExportDescriptor
 
-__all__ = ["DMA", "DMAState"]
+__all__ = ["DMA", "DMAState", "open_dmas"]
 
 logger = logging.getLogger("aiodocadma")
 
@@ -77,6 +83,16 @@ QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a t
 MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
 FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
+
+_numbers = itertools.count()
+_open: weakref.WeakValueDictionary[int, DMA] = weakref.WeakValueDictionary()  # by number
+
+
+def open_dmas() -> list[DMA]:
+    """The open DMAs of this process, of all its loops, oldest first; from any thread."""
+    # valuerefs(): the others iterate in Python, and fail when another thread opens one meanwhile.
+    found = [dma for ref in _open.valuerefs() if (dma := ref()) is not None and not dma._forked]
+    return sorted(found, key=lambda dma: dma._number)
 
 
 class _Closeable(Protocol):
@@ -114,6 +130,7 @@ class DMA(Channel):
         drain_timeout: As for ``open_dma()``.
         stall_timeout: As for ``open_dma()``.
         cache: Keeps registrations of plain buffers.
+        flight_dir: As for ``open_dma()``.
 
     Source: ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``; DOCA DMA guide.
     """
@@ -126,6 +143,7 @@ class DMA(Channel):
         drain_timeout: float,
         stall_timeout: float | None,
         cache: RegistrationCache,
+        flight_dir: Path | None,
     ) -> None:
         self._engine = engine
         self._native = engine.channel
@@ -154,7 +172,16 @@ class DMA(Channel):
         self._admission = Admission(loop, self._room, functools.partial(self._want_turns, "admission"))
         self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
         self._fault_timer: asyncio.TimerHandle | None = None
-        self._watchdog = Watchdog(loop, self._native, stall_timeout, self.device.name) if stall_timeout else None
+        self._number = next(_numbers)  # tells the DMAs of a process apart
+        self._recorder = Recorder(loop, self._native, self._want_events)
+        self._watchdog = (
+            Watchdog(loop, self._native, stall_timeout, self.device.name, self._recorder.stalled)
+            if stall_timeout
+            else None
+        )
+        if flight_dir is not None:
+            self._recorder.watch(FlightDumps(self, loop, flight_dir).look)
+        self._start_callbacks: list[Callable[[CopyFuture], object]] = []
         self._examinations = Examinations(loop, engine.diagnosis.check, self._conclude, self._examined)
         self._drainers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Future[None] | None = None
@@ -168,6 +195,8 @@ class DMA(Channel):
             self._native_closed = True  # the engine stays the caller's
             self._detach()
             raise
+        _open[self._number] = self
+        engine.library.sdk_log.attach(loop)
 
     # ---- what it is
 
@@ -233,6 +262,7 @@ class DMA(Channel):
         Source: aiodocadma; counted in the completion callback.
         """
         status = self._native.status()
+        latency = self._native.latency()
         return Statistics(
             **self._native.counters(),
             in_flight=status.in_flight,
@@ -243,7 +273,81 @@ class DMA(Channel):
             cache_misses=self._cache.misses,
             cached_bytes=self._cache.nbytes,
             watchdog_hits=self._watchdog.hits if self._watchdog is not None else 0,
+            failed={code_name(code): count for code, count in enumerate(self._native.failed()) if count},
+            latency=Latency._from_native(latency) if latency is not None else None,
         )
+
+    def events(self) -> Events:
+        """
+        Follow what happens from now on: states, faults and restarts, stalls, changed capabilities.
+
+        Returns:
+            An asynchronous iterator of ``Event``, one for each call. It ends when the DMA is closed, counts what its
+            reader was too slow for, and needs no closing.
+
+        Source: aiodocadma; ``doca_ctx_set_state_changed_cb`` for the context's states.
+        """
+        return Events(self._recorder)
+
+    def recorded(self) -> tuple[Event, ...]:
+        """
+        Read the flight recorder, which always runs: the latest 512 events.
+
+        Returns:
+            Oldest first. Copies that go well leave no event.
+
+        Source: aiodocadma.
+        """
+        return tuple(self._recorder.events())
+
+    def in_flight(self) -> tuple[PendingCopy, ...]:
+        """
+        List the copies that are under way, and which tasks await them.
+
+        Returns:
+            All that were started and have not ended, oldest first. Looks at every task of the loop, so not for a hot
+            path.
+
+        Raises:
+            WrongLoopError: If called from another loop or thread than the DMA's.
+
+        Source: aiodocadma.
+        """
+        self._check_owner()
+        return pending_copies(self._loop, self._futures())
+
+    def add_start_callback(self, fn: Callable[[CopyFuture], object]) -> None:
+        """
+        Have a function called with the future of each copy, when it has started, in the context of who started it.
+
+        For what is to be known of single copies: traces, times, audits. The future's ``add_done_callback()`` tells the
+        end. A copy that the engine finished at once is done already. What the function raises goes to the loop's
+        exception handler and does not touch the copy.
+
+        Args:
+            fn: Called by ``copy()``, ``copy_many()`` and ``submit()`` before they return; it must not block.
+
+        Source: aiodocadma.
+        """
+        self._start_callbacks.append(fn)
+        self._want_starts(True)
+
+    def remove_start_callback(self, fn: Callable[[CopyFuture], object]) -> int:
+        """
+        Have a function called no more.
+
+        Args:
+            fn: As it was added.
+
+        Returns:
+            How many times it had been added.
+
+        Source: aiodocadma.
+        """
+        before = len(self._start_callbacks)
+        self._start_callbacks = [other for other in self._start_callbacks if other != fn]
+        self._want_starts(bool(self._start_callbacks))
+        return before - len(self._start_callbacks)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_native"):
@@ -762,6 +866,19 @@ class DMA(Channel):
         if self._closing is not None:
             self._advance()
 
+    def _on_started(self, future: CopyFuture, /) -> None:
+        """A copy has started, and somebody wants to know."""
+        for fn in self._start_callbacks:
+            try:
+                fn(future)
+            except Exception as exc:
+                message = "aiodocadma: a start callback failed"
+                self._loop.call_exception_handler({"message": message, "exception": exc, "future": future})
+
+    def _on_events(self) -> None:
+        """Events were noted in a turn, and somebody waits for them."""
+        self._recorder.publish()
+
     def _on_room(self) -> None:
         """A turn is over, and somebody waits for room or for DOCA to begin."""
         self._admission.after_turn()
@@ -844,6 +961,7 @@ class DMA(Channel):
     def _recycled(self, changed: bool | None, exception: BaseException | None) -> None:
         self._recycling = False
         self._native.resume(recycled=exception is None)
+        self._recorder.publish()
         if exception is not None:
             self._lose(exception)
         else:
@@ -866,6 +984,7 @@ class DMA(Channel):
         if self._lost is None:
             self._lost = cause
             logger.error("%s: the engine is lost: %s", self.device.name, cause)
+            self._recorder.lost(getattr(cause, "code", None) or 0)
         self._close_begin()
         self._abandon()
         self._dismiss()
@@ -937,8 +1056,11 @@ class DMA(Channel):
 
     def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
         self._detach()
+        _open.pop(self._number, None)
+        self._engine.library.sdk_log.detach(self._loop)
         if exception is None and not errors:
             self._native.free()
+        self._recorder.end()
         closing = cast("asyncio.Future[None]", self._closing)
         if errors:
             exception = errors[0]
@@ -1008,4 +1130,5 @@ def _flushed(culprit: DocaError, tag: object) -> FlushedError:
 
 def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
     loop.remove_reader(engine.channel.fd)
+    engine.library.sdk_log.detach(loop)
     engine.finalize(FINALIZE_TIMEOUT, lambda: None)

@@ -72,6 +72,7 @@ class Engine:
         evidence_dir: Where evidence of failures below DMA is written, or None to keep it in memory only.
         graveyard_maps: Closed maps that may stay registered before the context is recycled.
         graveyard_bytes: Bytes that these may pin.
+        measure_latency: Keep the histogram of latencies.
 
     Raises:
         LibraryError: If no usable DOCA library is found.
@@ -93,6 +94,7 @@ class Engine:
         *,
         graveyard_maps: int,
         graveyard_bytes: int,
+        measure_latency: bool = False,
     ) -> None:
         self.library: Final[Library] = open_library(library)
         self.library.skew = verdict(self.library).sentence  # errors say so first
@@ -118,6 +120,7 @@ class Engine:
                     turn_budget=TURN_BUDGET,
                     spin=spin,
                     replay=on_flush == "replay",
+                    measure_latency=measure_latency,
                 )
             except BaseException:
                 opened.close()

@@ -7,11 +7,9 @@ thread (``_worker.within()`` bounds the time), and a test may put others in thei
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import datetime
-import fcntl
 import glob
 import itertools
 import json
@@ -19,16 +17,13 @@ import os
 import re
 import resource
 import stat
-import threading
 from pathlib import Path
 from typing import Any, Final
 
-from aiodocadma import _native
 from aiodocadma._causes import LockedMemory, Log
 from aiodocadma._redact import Redactor
 
 __all__ = [
-    "SdkLog",
     "device_nodes",
     "iommus",
     "kernel_log",
@@ -39,9 +34,6 @@ __all__ = [
 ]
 
 LOG_LINES: Final = 40
-SDK_LOG_LINES: Final = 200
-SDK_LOG_LEVEL: Final = 40  # WARNING of enum doca_log_level
-PIPE_BYTES: Final = 64 * 1024
 KERNEL_LOG_BYTES: Final = 64 * 1024  # of its end
 _CAP_IPC_LOCK: Final = 1 << 14
 _SYSLOG_ACTION_READ_ALL: Final = 3
@@ -109,59 +101,6 @@ def kernel_log() -> Log:
     return Log(tuple(re.sub(r"^<\d+>", "", line) for line in lines[-LOG_LINES:]))
 
 
-class SdkLog:
-    """
-    DOCA's own log, warnings and worse: the library writes into a pipe that never blocks; what does not fit is lost.
-
-    It is emptied whenever somebody asks, and the latest lines are kept in memory.
-
-    Args:
-        library: A loaded library; one object per library, for there is no way back.
-
-    Source: ``doca_log_backend_create_with_fd_sdk``.
-    """
-
-    def __init__(self, library: _native.NativeLibrary) -> None:
-        self._lines: collections.deque[str] = collections.deque(maxlen=SDK_LOG_LINES)
-        self._rest = b""
-        self._lock = threading.Lock()
-        self._unreadable: str | None = None
-        self._fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        if code := library.log_to(writer, SDK_LOG_LEVEL):
-            self._unreadable = f"this DOCA does not offer its log: {library.error_name(code)}"
-            os.close(writer)
-
-    def tail(self) -> Log:
-        """
-        The latest lines.
-
-        Returns:
-            At most ``SDK_LOG_LINES``, the latest last.
-
-        Source: ``doca_log_backend_create_with_fd_sdk``.
-        """
-        # Whoever comes second gets what is there; in a forked child the lock may be held for ever.
-        if self._lock.acquire(blocking=False):
-            try:
-                self._empty()
-            finally:
-                self._lock.release()
-        return Log(tuple(self._lines), self._unreadable)
-
-    def _empty(self) -> None:
-        while True:
-            try:
-                data = os.read(self._fd, PIPE_BYTES)
-            except OSError:
-                return
-            if not data:
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines.extend(line.decode(errors="replace") for line in lines if line)
-
-
 # ---- What is written to a file
 
 _files = itertools.count(1)
@@ -175,13 +114,14 @@ def _redacted(value: Any, redact: Redactor) -> Any:
     return [_redacted(item, redact) for item in value] if isinstance(value, list) else value
 
 
-def write_bundle(folder: Path, record: dict[str, Any]) -> Path:
+def write_bundle(folder: Path, record: dict[str, Any], name: str = "aiodocadma") -> Path:
     """
     Write a record, redacted, into a file of its own that only this user can read.
 
     Args:
         folder: Made if it is not there.
         record: What JSON can hold.
+        name: What the file's name begins with.
 
     Returns:
         The file.
@@ -193,7 +133,7 @@ def write_bundle(folder: Path, record: dict[str, Any]) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
-    path = folder / f"aiodocadma-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
+    path = folder / f"{name}-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "w") as file:
         json.dump(_redacted(record, Redactor()), file, indent=2)

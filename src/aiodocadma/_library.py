@@ -10,7 +10,7 @@ from typing import Final
 
 from aiodocadma import _native
 from aiodocadma._causes import Evidence, tell
-from aiodocadma._evidence import SdkLog
+from aiodocadma._sdk_log import SdkLog
 from aiodocadma.exceptions import DocaError, LibraryError
 
 __all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]

@@ -7,6 +7,10 @@ the hot path. Addresses of native objects are plain integers here: what they poi
 
 from __future__ import annotations
 
+import math
+import os
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -46,7 +50,7 @@ ACCESS_LOCAL_READ_WRITE: Final = 1
 ACCESS_PCI_READ_ONLY: Final = 16
 ACCESS_PCI_READ_WRITE: Final = 32
 
-_PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
+PHASES: Final[tuple[Phase, ...]] = ("open", "register", "alloc", "submit", "complete", "stop")
 _COPY_CALLS: Final[dict[Phase, str]] = {
     "alloc": "doca_dma_task_memcpy_alloc_init",
     "submit": "doca_task_submit",
@@ -112,12 +116,52 @@ class ChannelStatus(NamedTuple):
     armed: bool
 
 
+class LatencyCounts(NamedTuple):
+    """The histogram as the channel keeps it."""
+
+    num_copies: int
+    total: float  # seconds
+    buckets: tuple[int, ...]
+
+
+class NativeEvent(NamedTuple):
+    """One event as the recorder keeps it; what ``start`` and ``end`` are depends on the kind."""
+
+    number: int
+    time: float  # seconds
+    kind: str
+    start: int
+    end: int
+    code: int
+    nbytes: int
+
+
 RUNNING: Final[int] = lib.ADMA_CHANNEL_RUNNING
+FAILING: Final[int] = lib.ADMA_CHANNEL_FAILING
 PARKED: Final[int] = lib.ADMA_CHANNEL_PARKED
 LOST: Final[int] = lib.ADMA_CHANNEL_LOST
 CLOSED: Final[int] = lib.ADMA_CHANNEL_CLOSED
 
+# Upper bounds of the buckets in seconds, four to an octave; see recorder.h.
+LATENCY_BOUNDS: Final[tuple[float, ...]] = (
+    (1 << lib.ADMA_LATENCY_SHIFT) / 1e9,
+    *(((5 + i % 4) << (lib.ADMA_LATENCY_SHIFT - 2 + i // 4)) / 1e9 for i in range(lib.ADMA_LATENCY_BUCKETS - 2)),
+    math.inf,
+)
+EVENT_KINDS: Final[tuple[str, ...]] = tuple(
+    name.removeprefix("ADMA_EVENT_").lower() for _, name in sorted(ffi.typeof("enum adma_event_kind").elements.items())
+)
 COUNTER_NAMES: Final[tuple[str, ...]] = tuple(name for name, _ in ffi.typeof("struct adma_counters").fields)
+
+
+def now() -> float:
+    """The time in seconds by the clock that events and copies are stamped with."""
+    return int(lib.adma_clock_ns()) / 1e9
+
+
+def started(future: CopyFuture) -> float:
+    """When a pending copy was started, by the same clock."""
+    return future._started_ns / 1e9
 
 
 def _text(pointer: Any) -> str:
@@ -144,12 +188,12 @@ def optional_symbols() -> tuple[str, ...]:
 
 
 def _failure(failure: Any) -> Failure:
-    return Failure(int(failure.code), _text(failure.call), _PHASES[failure.phase])
+    return Failure(int(failure.code), _text(failure.call), PHASES[failure.phase])
 
 
 def copy_failure(code: int, phase: int) -> Failure:
     """The failure that a copy ended with, as the channel recorded it."""
-    return Failure(code, _COPY_CALLS.get(_PHASES[phase], "doca_task_submit"), _PHASES[phase])
+    return Failure(code, _COPY_CALLS.get(PHASES[phase], "doca_task_submit"), PHASES[phase])
 
 
 def _caps(caps: Any) -> Caps:
@@ -203,9 +247,12 @@ class NativeLibrary:
         """``doca_error_get_descr``."""
         return _text(lib.adma_library_error_descr(self._library, code))
 
-    def log_to(self, fd: int, level: int) -> int:
-        """Have DOCA write its own log to a descriptor, for ever; the ``doca_error_t``."""
-        return int(lib.adma_library_log_to(self._library, fd, level))
+    def open_log(self, fd: int, level: int) -> NativeLog:
+        """Have DOCA write its own log to a non-blocking descriptor, for ever; raises Failure."""
+        out = ffi.new("struct adma_log **")
+        if code := lib.adma_log_open(self._library, fd, level, out):
+            raise Failure(int(code), "doca_log_backend_create_with_file_sdk", "open")
+        return NativeLog(self._library, out[0])
 
     def num_tasks(self, pci_address: str) -> int:
         """How many tasks a context of a listed device may have; raises Failure. May reach firmware."""
@@ -243,6 +290,22 @@ class NativeLibrary:
         if lib.adma_device_open(self._library, pci_address.encode(), out, failure) != 0:
             raise _failure(failure)
         return NativeDevice(out[0])
+
+
+class NativeLog:
+    """Where DOCA writes its own log."""
+
+    def __init__(self, library: Any, log: Any) -> None:
+        self._library = library
+        self._log = log
+
+    def set_level(self, level: int) -> None:
+        """Take lines down to another level, where the library can."""
+        lib.adma_log_set_level(self._library, self._log, level)
+
+    def dropped(self) -> int:
+        """Lines that did not fit."""
+        return int(lib.adma_log_dropped(self._log))
 
 
 class NativeDevice:
@@ -320,6 +383,7 @@ class NativeDevice:
         turn_budget: float,
         spin: float,
         replay: bool,
+        measure_latency: bool,
     ) -> NativeChannel:
         """Open a channel; raises Failure. May reach firmware. ``turn_budget`` and ``spin`` in seconds, 0 for none."""
         config = ffi.new("struct adma_channel_config *")
@@ -334,6 +398,7 @@ class NativeDevice:
         config.turn_budget_ns = int(turn_budget * 1e9)
         config.spin_ns = int(spin * 1e9)
         config.replay = replay
+        config.measure_latency = measure_latency
         out = ffi.new("struct adma_channel **")
         failure = ffi.new("struct adma_failure *")
         if lib.adma_channel_open(self._device, config, out, failure) != 0:
@@ -341,13 +406,27 @@ class NativeDevice:
         return NativeChannel(out[0])
 
 
-class NativeChannel:
-    """The calls on a channel that are not hot."""
+_channels: weakref.WeakSet[NativeChannel] = weakref.WeakSet()
 
-    _last: tuple[ChannelStatus, dict[str, int], Caps]
+
+def _renew_locks() -> None:
+    """In a forked child: the thread that held one is not here."""
+    for channel in _channels:
+        channel._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+class NativeChannel:
+    """The calls on a channel that are not hot. Those that only read may come from any thread."""
+
+    _last: tuple[ChannelStatus, dict[str, int], Caps, list[int], LatencyCounts | None, list[NativeEvent]]
 
     def __init__(self, channel: Any) -> None:
         self._channel: Any = channel
+        self._lock = threading.Lock()  # against freeing the struct while another thread reads it
+        _channels.add(self)
         self.address = int(ffi.cast("uintptr_t", channel))
         self.fd = int(lib.adma_channel_fd(channel))
 
@@ -379,9 +458,11 @@ class NativeChannel:
 
     def free(self) -> None:
         """Free the struct of a closed channel; what it counted stays readable."""
-        self._last = (self.status(), self.counters(), self.caps())
-        channel, self._channel = self._channel, None
-        lib.adma_channel_free(channel)
+        last = (self.status(), self.counters(), self.caps(), self.failed(), self.latency(), self.events(0))
+        with self._lock:
+            self._last = last
+            channel, self._channel = self._channel, None
+            lib.adma_channel_free(channel)
 
     def adopt(self, map_address: int) -> None:
         """Take note of a map, so that closing unregisters it."""
@@ -393,10 +474,11 @@ class NativeChannel:
 
     def status(self) -> ChannelStatus:
         """A snapshot."""
-        if self._channel is None:
-            return self._last[0]
         status = ffi.new("struct adma_channel_status *")
-        lib.adma_channel_get_status(self._channel, status)
+        with self._lock:
+            if self._channel is None:
+                return self._last[0]
+            lib.adma_channel_get_status(self._channel, status)
         return ChannelStatus(
             status.state,
             status.num_tasks,
@@ -418,18 +500,65 @@ class NativeChannel:
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""
-        if self._channel is None:
-            return self._last[1]
         counters = ffi.new("struct adma_counters *")
-        lib.adma_channel_get_counters(self._channel, counters)
+        with self._lock:
+            if self._channel is None:
+                return self._last[1]
+            lib.adma_channel_get_counters(self._channel, counters)
         return {name: int(getattr(counters, name)) for name in COUNTER_NAMES}
+
+    def failed(self) -> list[int]:
+        """How many copies failed with each code; the last number is for all codes that no header has."""
+        failed = ffi.new("uint64_t[]", lib.ADMA_NUM_CODES)
+        with self._lock:
+            if self._channel is None:
+                return self._last[3]
+            lib.adma_channel_get_failed(self._channel, failed)
+        return list(failed)
+
+    def latency(self) -> LatencyCounts | None:
+        """The histogram; None if it is not kept."""
+        latency = ffi.new("struct adma_latency *")
+        with self._lock:
+            if self._channel is None:
+                return self._last[4]
+            if not lib.adma_channel_get_latency(self._channel, latency):
+                return None
+        return LatencyCounts(latency.count, latency.sum_ns / 1e9, tuple(latency.buckets))
+
+    def num_events(self) -> int:
+        """How many events were ever noted."""
+        with self._lock:
+            if self._channel is not None:
+                return int(lib.adma_channel_num_events(self._channel))
+        return self._last[5][-1].number + 1 if self._last[5] else 0
+
+    def events(self, start: int) -> list[NativeEvent]:
+        """The events that are still there, from a number on, oldest first."""
+        start = max(0, start)
+        events = ffi.new("struct adma_event[]", lib.ADMA_RECORDER_EVENTS)
+        with self._lock:
+            if self._channel is None:
+                return [event for event in self._last[5] if event.number >= start]
+            count = lib.adma_channel_events(self._channel, start, events, len(events))
+        return [
+            NativeEvent(e.number, e.time_ns / 1e9, EVENT_KINDS[e.kind], getattr(e, "from"), e.to, e.code, e.bytes)
+            for e in events[0:count]
+        ]
+
+    def note(self, kind: str, start: int = 0, end: int = 0, code: int = 0) -> None:
+        """Note an event that the driver has seen; nothing once the struct is freed."""
+        with self._lock:
+            if self._channel is not None:
+                lib.adma_channel_note(self._channel, EVENT_KINDS.index(kind), start, end, code)
 
     def caps(self) -> Caps:
         """What the device answered when the context was made last."""
-        if self._channel is None:
-            return self._last[2]
         caps = ffi.new("struct adma_caps *")
-        lib.adma_channel_get_caps(self._channel, caps)
+        with self._lock:
+            if self._channel is None:
+                return self._last[2]
+            lib.adma_channel_get_caps(self._channel, caps)
         return _caps(caps)
 
 

@@ -49,6 +49,11 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         evidence_dir: A folder for what is collected when something fails below DMA (the latest lines of DOCA's log and
             the kernel's, the devices), one file per incident with addresses left out. None keeps it in memory: it is
             the exception's ``evidence``.
+        flight_dir: A folder for the flight record (state, statistics, copies under way, latest events) when a task
+            fails, the engine stalls or is lost; at most one file a minute for each of these. None writes nothing:
+            ``DMA.recorded()`` has the events.
+        measure_latency: Keep a histogram of how long copies take, for ``statistics().latency``. Copies that wait are
+            timed all; of those that the engine finishes at once one in 16, and the others count like it.
         cache_maps: Registrations that may stay while no copy uses them and no map is open: half of them kept for the
             next copy of the same plain buffer, half of closed maps, which DOCA lets go of only with their context.
         cache_bytes: Bytes of memory that these may pin.
@@ -80,6 +85,8 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         stall_timeout: float | None = 10.0,
         spin: float = 0.0,
         evidence_dir: str | os.PathLike[str] | None = None,
+        flight_dir: str | os.PathLike[str] | None = None,
+        measure_latency: bool = False,
         cache_maps: int = CACHE_MAPS,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
@@ -113,11 +120,17 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             on_flush,
             spin,
             folder,
+            measure_latency=measure_latency,
             graveyard_maps=cache_maps - cache_maps // 2,
             graveyard_bytes=cache_bytes - cache_bytes // 2,
         )
         self._bind = functools.partial(
-            DMA, max_waiting=max_waiting, drain_timeout=drain_timeout, stall_timeout=stall_timeout, cache=cache
+            DMA,
+            max_waiting=max_waiting,
+            drain_timeout=drain_timeout,
+            stall_timeout=stall_timeout,
+            flight_dir=Path(flight_dir) if flight_dir is not None else None,
+            cache=cache,
         )
         self._dma: DMA | None = None
 

@@ -3,8 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
 
-__all__ = ["Statistics"]
+from aiodocadma import _native
+
+__all__ = ["Latency", "Statistics"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Latency:
+    """
+    How long copies took from their start to their success: a histogram.
+
+    Args:
+        count: Copies.
+        total: Seconds of all of them together.
+        bounds: Upper bound of each bucket in seconds, exclusive; the last is infinite.
+        buckets: Copies in each bucket.
+
+    Source: aiodocadma; measured with ``open_dma(measure_latency=True)`` only.
+    """
+
+    count: int
+    total: float
+    bounds: tuple[float, ...]
+    buckets: tuple[int, ...]
+
+    @classmethod
+    def _from_native(cls, counts: _native.LatencyCounts) -> Latency:
+        return cls(counts.num_copies, counts.total, _native.LATENCY_BOUNDS, counts.buckets)
+
+    def percentile(self, percent: float) -> float:
+        """
+        Which time that part of the copies did not exceed.
+
+        Args:
+            percent: From 0 to 100.
+
+        Returns:
+            Seconds, at most a quarter too many: the upper bound of the bucket. 0 without copies, infinite for copies
+            of more than half a minute.
+
+        Raises:
+            ValueError: If ``percent`` is out of range.
+
+        Source: aiodocadma.
+        """
+        if not 0 <= percent <= 100:
+            raise ValueError(f"percent must be from 0 to 100, not {percent}")
+        if not self.count:
+            return 0.0
+        rank = max(1, math.ceil(self.count * percent / 100))
+        reached = itertools.accumulate(self.buckets)
+        return next(bound for bound, copies in zip(self.bounds, reached, strict=True) if copies >= rank)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -15,7 +68,8 @@ class Statistics:
     Args:
         copies_started: Copies given to ``copy()`` that needed the engine.
         copies_completed: Of them, ended with success.
-        copies_failed: Ended with an error, flushed ones included.
+        copies_failed: Ended with an error of their own; ``failed`` has them by code.
+        copies_flushed: Ended because another's failure flushed them, and they were not replayed.
         copies_cancelled: Ended as cancelled, whatever the engine made of them.
         copies_abandoned: Ended because the DMA was closed or lost before DOCA had all of them.
         segments_submitted: Memcpy tasks given to DOCA, replays included.
@@ -44,6 +98,12 @@ class Statistics:
         cache_hits: Plain buffers that were registered already when a copy came.
         cache_misses: Plain buffers that had to be registered for a copy.
         cached_bytes: Bytes of plain buffers that are kept registered for the next copy.
+        failed: Failed copies by the name of their code, without ``DOCA_ERROR_``; codes that no header has are together
+            under ``?``. A copy of many counts with the first of its pairs that failed.
+        latency: How long copies took; None unless ``open_dma(measure_latency=True)``.
+
+    Each copy that was started is pending or has ended in one of five ways: ``copies_started`` is ``pending`` and
+    ``copies_completed``, ``copies_failed``, ``copies_flushed``, ``copies_cancelled``, ``copies_abandoned`` together.
 
     Source: aiodocadma; counted where it happens, success in the completion callback.
     """
@@ -51,6 +111,7 @@ class Statistics:
     copies_started: int
     copies_completed: int
     copies_failed: int
+    copies_flushed: int
     copies_cancelled: int
     copies_abandoned: int
     segments_submitted: int
@@ -79,3 +140,5 @@ class Statistics:
     cache_hits: int
     cache_misses: int
     cached_bytes: int
+    failed: Mapping[str, int] = dataclasses.field(hash=False)
+    latency: Latency | None

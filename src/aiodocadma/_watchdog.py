@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import select
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aiodocadma import _native
+from aiodocadma._events import CTX_STATES, StallCause
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Watchdog"]
+__all__ = ["Watchdog", "stall_cause"]
 
 logger = logging.getLogger("aiodocadma")
-
-_CTX_STATES: Final = ("IDLE", "STARTING", "RUNNING", "STOPPING")
-_CHANNEL_STATES: Final = ("RUNNING", "FAILING", "DRAINING", "PARKED", "LOST", "CLOSED")
 
 
 class Watchdog:
@@ -27,18 +27,26 @@ class Watchdog:
         channel: What is watched.
         timeout: Seconds without an end that count as a stall.
         device: The device's name, for the log.
+        stalled: Told when a stall begins, and when its cause changes.
 
     Source: aiodocadma.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, channel: _native.NativeChannel, timeout: float, device: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: _native.NativeChannel,
+        timeout: float,
+        device: str,
+        stalled: Callable[[StallCause], None],
     ) -> None:
         self._loop = loop
         self._channel = channel
         self._timeout = timeout
         self._device = device
+        self._stalled = stalled
         self._reported = 0
+        self._cause: StallCause | None = None  # of the stall that is on
         self._timer: asyncio.TimerHandle | None = None
         self.hits = 0
 
@@ -49,45 +57,62 @@ class Watchdog:
 
     def stop(self) -> None:
         """Nothing is pending any more."""
+        self._cause = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
         reported = self._channel.num_reported()
-        if reported == self._reported:
+        if reported != self._reported:
+            self._cause = None
+        else:
             self.hits += 1
+            status = self._channel.status()
+            cause = stall_cause(status, _readable(self._channel.fd))
             logger.warning(
-                "%s: nothing ended for %g s: %s", self._device, self._timeout, name_cause(self._channel.status())
+                "%s: nothing ended for %g s: %s; %s", self._device, self._timeout, cause.text, _account(status)
             )
+            if cause is not self._cause:  # one event for each stall: they must not push out what led to it
+                self._cause = cause
+                self._stalled(cause)
         self._reported = reported
         self._timer = self._loop.call_later(self._timeout, self._look)
 
 
-def name_cause(status: _native.ChannelStatus) -> str:
+def _readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def stall_cause(status: _native.ChannelStatus, readable: bool) -> StallCause:
     """
     Say why pending copies do not end.
 
     Args:
         status: The channel's own account.
+        readable: Whether the notification fd is, although the loop had its chance to read it.
 
     Returns:
-        The cause, what DOCA holds, and the context's last transitions.
+        The cause.
 
     Source: aiodocadma.
     """
-    if status.state != _native.RUNNING:
-        cause = f"the channel is {_CHANNEL_STATES[status.state]}, not RUNNING"
-    elif status.in_flight == 0:
-        cause = "DOCA refuses tasks although it holds none"
-    elif not status.armed:
-        cause = "no notification is armed"
-    elif status.in_flight >= status.window:
-        cause = "the window is full and the engine silent"
-    else:
-        cause = "the engine is silent"
-    history = ", ".join(f"{_CTX_STATES[step >> 4]} to {_CTX_STATES[step & 15]}" for step in status.transitions if step)
+    if status.state == _native.FAILING:
+        return StallCause.RESTARTING
+    if status.in_flight == 0:
+        return StallCause.REFUSED if status.state == _native.RUNNING else StallCause.RECYCLING
+    if not status.armed:
+        return StallCause.NOT_ARMED
+    if readable:
+        return StallCause.READER_MISSING
+    return StallCause.WINDOW_FULL if status.in_flight >= status.window else StallCause.ENGINE_SILENT
+
+
+def _account(status: _native.ChannelStatus) -> str:
+    history = ", ".join(f"{CTX_STATES[step >> 4]} to {CTX_STATES[step & 15]}" for step in status.transitions if step)
     return (
-        f"{cause}; {status.in_flight} of {status.window} tasks in flight, {status.waiting} copies waiting; "
+        f"{status.in_flight} of {status.window} tasks in flight, {status.waiting} copies waiting; "
         f"context: {history or 'no transition'}"
     )

@@ -319,7 +319,7 @@ async def test_doca_s_own_log_is_in_it() -> None:
             await dma.copy(b"abc", bytearray(3))
         assert caught.value.evidence is not None
         log = caught.value.evidence["checked"]["sdk_log"]
-        if OPTIONAL["doca_log_backend_create_with_fd_sdk"]:
+        if OPTIONAL["doca_log_backend_create_with_file_sdk"]:
             assert any("Driver call failed" in line for line in log["lines"])
         else:
             assert "does not offer its log: DOCA_ERROR_NOT_SUPPORTED" in log["unreadable"]

@@ -91,6 +91,6 @@ async def test_two_logs(caplog: pytest.LogCaptureFixture) -> None:
                 await dma.copy(b"abc", bytearray(3))
     assert caught.value.evidence is not None
     lines = caught.value.evidence["checked"]["sdk_log"]["lines"]
-    assert bool(lines) == OPTIONAL["doca_log_backend_create_with_fd_sdk"]
+    assert bool(lines) == OPTIONAL["doca_log_backend_create_with_file_sdk"]
     assert not [line for line in lines if line in caplog.text]
     del caught

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import aiodocadma
-from aiodocadma import DMA, _diagnosis, _engine, _evidence, emulator
+from aiodocadma import DMA, _diagnosis, _engine, _evidence, _sdk_log, emulator
 from aiodocadma._causes import CAUSES, Log
 from aiodocadma.exceptions import CopyManyError, DocaError, Phase
 from tests.dma.conftest import SUBMIT
@@ -182,7 +182,7 @@ def world(cell: Cell, patch: pytest.MonkeyPatch) -> World:
         case "kernel_log":
             patch.setattr(_evidence, "kernel_log", lambda: Log((KERNEL_LINE, "usb 1-1: new device")))
         case "below_dma":
-            patch.setattr(_evidence.SdkLog, "tail", lambda self: Log())
+            patch.setattr(_sdk_log.SdkLog, "tail", lambda self: Log())
     return World()
 
 

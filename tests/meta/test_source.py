@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import aiodocadma
-from aiodocadma import _evidence
+from aiodocadma import _sdk_log
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(aiodocadma.__file__).parent
@@ -91,7 +91,8 @@ def test_no_address_of_documentation_is_in_the_code() -> None:
 @pytest.mark.rule("X18", "R53")
 def test_log_levels_are_the_header_s() -> None:
     header = (ROOT / "native" / "include" / "doca_log.h").read_text()
-    assert f"DOCA_LOG_LEVEL_WARNING = {_evidence.SDK_LOG_LEVEL}," in header
+    for name, number in _sdk_log.LEVELS.items():
+        assert f"DOCA_LOG_LEVEL_{name} = {number}," in header
 
 
 @pytest.mark.rule("X19", "X20")
