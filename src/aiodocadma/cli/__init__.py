@@ -10,14 +10,17 @@ import pwd
 import sys
 from collections.abc import Callable, Sequence
 
+from aiodocadma._sdk_log import number_of_level
 from aiodocadma._version import __version__
 from aiodocadma.cli._bench import MODES, bench
+from aiodocadma.cli._completion import SHELLS, print_completion
 from aiodocadma.cli._config import ITEMS, print_config
 from aiodocadma.cli._copy import copy_file
 from aiodocadma.cli._devices import list_devices
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.cli._explain import code as error_code
 from aiodocadma.cli._explain import print_explanation
+from aiodocadma.cli._logging import shown_sdk_log
 from aiodocadma.cli._peer import add_security, address
 from aiodocadma.cli._publish import publish_files
 from aiodocadma.cli._pull import pull_file
@@ -35,6 +38,7 @@ DOCTOR_EXIT_CODES = (
 DEFAULT_BLOCK_SIZE = 1 << 20
 DEFAULT_BLOCKS = 4
 DEFAULT_WAIT = 30.0
+DEFAULT_INTERVAL = 1.0  # seconds
 
 
 def _size(text: str) -> int:
@@ -62,6 +66,14 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _interval(text: str) -> float:
+    """Parse a number of seconds, 0.05 or more: looking costs those who are looked at."""
+    value = float(text)
+    if not 0.05 <= value < 1e9:
+        raise ValueError(text)
+    return value
+
+
 def _user(text: str) -> int:
     """Parse a user's name or number."""
     try:
@@ -70,9 +82,18 @@ def _user(text: str) -> int:
         raise ValueError(text) from None
 
 
+def _sdk_log_level(text: str) -> int:
+    """Parse a level of DOCA's log."""
+    try:
+        return number_of_level(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 _size.__name__ = "size"  # argparse: "invalid size value: 'x'"
 _count.__name__ = "count"
 _seconds.__name__ = "number of seconds"
+_interval.__name__ = "interval"
 _user.__name__ = "user"
 
 
@@ -118,8 +139,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"aiodocadma {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    as_json = argparse.ArgumentParser(add_help=False)
+    as_json.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    common = argparse.ArgumentParser(add_help=False, parents=[as_json])
     common.add_argument(
         "--library",
         metavar="LIBRARY",
@@ -296,6 +318,7 @@ def _parser() -> argparse.ArgumentParser:
 
     explain = commands.add_parser(
         "explain",
+        parents=[as_json],
         help="explain an error code of DOCA",
         description="Print what an error code of DOCA means, which causes are looked for when it occurs, and what to "
         "do. Needs no DOCA.",
@@ -341,8 +364,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     benchmark.set_defaults(run=lambda args: asyncio.run(bench(args)))
 
+    top = commands.add_parser(
+        "top",
+        parents=[as_json],
+        help="watch the DMAs of running processes",
+        description="Show what the DMAs of running processes do: throughput, window, latency, who waits, restarts, "
+        "stalls. A process shows itself with aiodocadma.live.serve(). Without SOCKET, all processes of this user that "
+        "do are shown.",
+        epilog=EXIT_CODES,
+    )
+    top.add_argument("socket", metavar="SOCKET", nargs="?", help="the Unix socket of one process")
+    top.add_argument("--once", action="store_true", help="print once and end; works without a terminal")
+    top.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=_interval,
+        default=DEFAULT_INTERVAL,
+        help="time between two looks, over which rates are taken (default: %(default)g)",
+    )
+    top.set_defaults(run=_later("_top", "show_top"))
+
     config = commands.add_parser(
         "config",
+        parents=[as_json],
         help="show how to build C programs on the emulator",
         description="Print what a C or C++ program is built and run with on the embedded emulator, one line for each "
         "option, for example: cc -o prog prog.c $(aiodocadma config --cflags --libs)",
@@ -351,6 +395,24 @@ def _parser() -> argparse.ArgumentParser:
     for item, (what, _) in ITEMS.items():
         config.add_argument(f"--{item}", dest="items", action="append_const", const=item, help=what)
     config.set_defaults(run=print_config, items=[])
+
+    completion = commands.add_parser(
+        "completion",
+        help="print the completion script of a shell",
+        description="Print a script that completes this command. For bash: source <(aiodocadma completion bash)",
+        epilog=EXIT_CODES,
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+    completion.set_defaults(run=print_completion)
+
+    for command in commands.choices.values():
+        command.add_argument(
+            "--sdk-log-level",
+            metavar="LEVEL",
+            type=_sdk_log_level,
+            help="show DOCA's own log on stderr down to LEVEL: CRIT, ERROR, WARNING, INFO, DEBUG, TRACE, or 20 to 70 "
+            "(default: $DOCA_LOG_LEVEL_SDK, else $DOCA_LOG_LEVEL, else nothing)",
+        )
     return parser
 
 
@@ -378,7 +440,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "config" and not args.items:
         parser.error("config: say what to print, see aiodocadma config --help")
     try:
-        code: int = args.run(args)
+        with shown_sdk_log(args.sdk_log_level):
+            code: int = args.run(args)
         sys.stdout.flush()
         return code
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -12,7 +12,7 @@ import aiodocadma
 from aiodocadma.advice import Advice, Cost, Route
 from aiodocadma.cli._checks import wrapped
 from aiodocadma.cli._exit import ExitCode
-from aiodocadma.cli._progress import format_bytes
+from aiodocadma.cli._look import format_bytes, table
 
 SOMETHING_ELSE: Final = 3
 
@@ -59,11 +59,8 @@ def _cells(cost: Cost | None) -> tuple[str, str]:
 def _lines(advice: Advice) -> Iterator[str]:
     yield from wrapped(f"Use {_NAMES[advice.route]} (rule {advice.rule}): {advice.reason}.")
     yield ""
-    rows = [("PATH", "TIME", "CPU TIME")]
-    rows += [(estimate.route.value.upper(), *_cells(estimate.cost)) for estimate in advice.estimates]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    rows = [(estimate.route.value.upper(), *_cells(estimate.cost)) for estimate in advice.estimates]
+    yield from table(("path", "time", "cpu time"), rows)
     yield ""
     if advice.crossover is None:
         crossover = "DMA saves no CPU time at any length"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ def print_config(args: argparse.Namespace) -> int:
     Print what was asked for, one item a line.
 
     Args:
-        args: ``items``, keys of ``ITEMS``.
+        args: ``json``; ``items``, keys of ``ITEMS``.
 
     Returns:
         The exit code.
@@ -60,6 +61,6 @@ def print_config(args: argparse.Namespace) -> int:
     Source: aiodocadma.
     """
     root = emulator_folder()
-    for item in args.items:
-        print(ITEMS[item][1](root))
+    values = {item: ITEMS[item][1](root) for item in args.items}
+    print(json.dumps(values, indent=2) if args.json else "\n".join(values.values()))
     return ExitCode.DONE

@@ -10,6 +10,7 @@ from typing import Any
 import aiodocadma
 from aiodocadma._host import host_kind
 from aiodocadma.cli._exit import ExitCode
+from aiodocadma.cli._look import table
 
 # The queries by library, as DOCA calls them.
 QUERIES = {
@@ -74,15 +75,13 @@ def _text(devices: list[aiodocadma.DeviceInfo], caps: bool) -> str:
     version = f", version {first.version}" if first.version else ""
     emulated = " (a software emulator, not a card)" if first.emulated else ""
     lines = [f"library {first.library}{version}{emulated}", ""]
-    rows = [("PCI ADDRESS", "IBDEV", "IFACE", "DMA")]
+    rows = []
     for info in devices:
         can = "yes" if info.dma_supported else f"no: {info.reason}"
         rows.append((info.pci_address, info.ibdev_name or "-", info.iface_name or "-", can))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     details: list[list[str]] = [[], *(_details(info.capabilities) if caps else [] for info in devices)]
-    for row, detail in zip(rows, details, strict=True):
-        lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]))
-        lines += detail
+    for line, detail in zip(table(("pci address", "ibdev", "iface", "dma"), rows), details, strict=True):
+        lines += [line, *detail]
     return "\n".join(lines)
 
 

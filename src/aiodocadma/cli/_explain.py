@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 
+from aiodocadma._events import code_name
 from aiodocadma._explain import explain, number_of
 from aiodocadma.cli._exit import ExitCode
 
@@ -36,12 +38,13 @@ def print_explanation(args: argparse.Namespace) -> int:
     Print what a code means.
 
     Args:
-        args: ``code``.
+        args: ``code``, ``json``.
 
     Returns:
         The exit code.
 
     Source: aiodocadma.
     """
-    print(explain(args.code))
+    text = explain(args.code)
+    print(json.dumps({"code": args.code, "name": code_name(args.code), "text": text}, indent=2) if args.json else text)
     return ExitCode.DONE

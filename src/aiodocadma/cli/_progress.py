@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from aiodocadma import DeviceInfo
+from aiodocadma.cli._look import format_bytes
 
 
 class Progress(Protocol):
@@ -118,15 +119,6 @@ def open_rows(columns: Sequence[str], *, quiet: bool) -> Rows:
             return PlainRows(columns)
         return RichRows(columns)
     return PlainRows(columns)
-
-
-def format_bytes(count: float) -> str:
-    """Format a number of bytes for people: 7 B, 1.5 MB (powers of 1000)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def summary(done: int, seconds: float, device: DeviceInfo) -> str:

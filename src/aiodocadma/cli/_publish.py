@@ -22,8 +22,9 @@ import aiodocadma
 from aiodocadma import peer
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, open_source
+from aiodocadma.cli._look import format_bytes
 from aiodocadma.cli._peer import FileInfo, security_message, tls
-from aiodocadma.cli._progress import Progress, format_bytes, open_progress
+from aiodocadma.cli._progress import Progress, open_progress
 from aiodocadma.exceptions import AiodocadmaError, UsageError
 
 

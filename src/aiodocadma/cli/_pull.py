@@ -21,8 +21,9 @@ import aiodocadma
 from aiodocadma import peer
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Target, Worker, open_target
+from aiodocadma.cli._look import format_bytes
 from aiodocadma.cli._peer import FileInfo, security_message, tls
-from aiodocadma.cli._progress import Progress, format_bytes, open_progress, summary
+from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError, DocaError, EngineLostError, UsageError
 
