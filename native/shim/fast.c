@@ -3858,9 +3858,12 @@ refuse_piece(struct channel *self, const char *reason, const char *side, Py_ssiz
 	return -1;
 }
 
-/* Take the items of a list that must be Buffers of this channel; dst ones writable. 0, or -1 with the error raised. */
+/*
+ * Take the items of a list that must be Buffers of this channel; dst ones writable. Errors have the index of the item,
+ * unless it is the whole side. 0, or -1 with the error raised.
+ */
 static int
-plan_take(struct plan *self, PyObject *items, const char *side, bool writable)
+plan_take(struct plan *self, PyObject *items, const char *side, bool writable, bool whole)
 {
 	struct channel *channel = self->channel;
 	Py_ssize_t num = PyList_Size(items);
@@ -3873,13 +3876,14 @@ plan_take(struct plan *self, PyObject *items, const char *side, bool writable)
 			return -1;
 		}
 		if (buffer_is_closed(buffer)) {
-			return refuse_piece(channel, "map_closed", side, i);
+			return refuse_piece(channel, "map_closed", side, whole ? -1 : i);
 		}
 		if (buffer->channel != channel) {
-			return refuse_piece(channel, "foreign", side, i);
+			return refuse_piece(channel, "foreign", side, whole ? -1 : i);
 		}
 		if (writable && (buffer->base->map->access & DST_WRITABLE) == 0) {
-			return refuse_piece(channel, unwritable(buffer->base->map), side, i);
+			return refuse_piece(channel, unwritable(buffer->base->map), side,
+					    whole ? -1 : i);
 		}
 		self->buffers[self->num_buffers++] = (struct buffer *)Py_NewRef((PyObject *)buffer);
 	}
@@ -4014,8 +4018,9 @@ channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	num_src = PyList_Size(args[0]);
 	num_dst = PyList_Size(args[1]);
 	plan = plan_new(self, num_src + num_dst);
-	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
-	    plan_take(plan, args[1], "dst", true) < 0) {
+	if (plan == NULL || channel_check(self) < 0 ||
+	    plan_take(plan, args[0], "src", false, num_src == 1) < 0 ||
+	    plan_take(plan, args[1], "dst", true, num_dst == 1) < 0) {
 		goto failed;
 	}
 	for (Py_ssize_t i = 0; i < num_src + num_dst; i++) {
@@ -4077,8 +4082,9 @@ channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	}
 	num = PyList_Size(args[0]);
 	plan = plan_new(self, 2 * num);
-	if (plan == NULL || channel_check(self) < 0 || plan_take(plan, args[0], "src", false) < 0 ||
-	    plan_take(plan, args[1], "dst", true) < 0) {
+	if (plan == NULL || channel_check(self) < 0 ||
+	    plan_take(plan, args[0], "src", false, false) < 0 ||
+	    plan_take(plan, args[1], "dst", true, false) < 0) {
 		goto failed;
 	}
 	plan->pieces = PyMem_Malloc((num > 0 ? (size_t)num : 1) * sizeof(*plan->pieces));
@@ -4237,7 +4243,8 @@ channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_arg
 	srcs = Py_BuildValue("[O]", args[0]);
 	dsts = Py_BuildValue("[O]", args[1]);
 	if (plan == NULL || srcs == NULL || dsts == NULL || channel_check(self) < 0 ||
-	    plan_take(plan, srcs, "src", false) < 0 || plan_take(plan, dsts, "dst", true) < 0) {
+	    plan_take(plan, srcs, "src", false, false) < 0 ||
+	    plan_take(plan, dsts, "dst", true, false) < 0) {
 		goto failed;
 	}
 	plan->whole = (struct adma_piece){

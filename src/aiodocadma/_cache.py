@@ -87,6 +87,17 @@ class RegistrationCache:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def maps(self) -> list[MemoryMap]:
+        """
+        The registrations that are kept.
+
+        Returns:
+            Their maps, the least recently used first.
+
+        Source: aiodocadma.
+        """
+        return [entry.memory_map for entry in self._entries.values()]
+
     def find(self, plain: PlainBuffer, writable: bool) -> MemoryMap | None:
         """
         Look for the registration of a plain buffer.

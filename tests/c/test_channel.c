@@ -294,8 +294,8 @@ ON_EACH_LIBRARY(test_kept_bufs_follow_the_copies)
 	struct adma_copy *copy;
 
 	open_client("engine=default", 1, 4096);
-	OK(adma_mmap_register(client->device, NULL, 300, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, &map,
-			      &failure));
+	OK(adma_mmap_alloc(client->device, 300, 0, 0, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, &map,
+			   &failure));
 	adma_channel_adopt(client->channel, map);
 	for (size_t offset = 100; offset < 2000; offset += 300) {
 		CHECK(adma_channel_start_alone(client->channel, new_copy(0, offset, 200)));
@@ -557,7 +557,7 @@ open_peer(struct peer *peer, uint32_t access, size_t size)
 	struct adma_failure failure = {0};
 
 	OK(adma_device_open(client->lib, "0000:04:00.0", &peer->device, &failure));
-	OK(adma_mmap_register(peer->device, NULL, size, access, &peer->memory, &failure));
+	OK(adma_mmap_alloc(peer->device, size, 0, 0, access, &peer->memory, &failure));
 	OK(adma_mmap_export(peer->memory, &peer->descriptor, &peer->length, &failure));
 	fill((uint8_t *)peer->memory->addr, size, 9);
 }

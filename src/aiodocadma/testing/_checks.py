@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from aiodocadma import DMA, MemoryMap, emulator
+from aiodocadma._cache import RegistrationCache
 from aiodocadma.testing import _stacks
 
 __all__ = ["Held", "InvariantError", "assert_no_leaks", "assert_quiescent", "raise_problems"]
@@ -92,14 +93,16 @@ def assert_no_leaks() -> Iterator[None]:
 
 def open_maps() -> list[MemoryMap]:
     """
-    The maps somebody still holds and has not closed.
+    The maps somebody still holds and has not closed, those that the client keeps for the next copy left out.
 
     Returns:
         In no order.
 
     Source: aiodocadma.
     """
-    return [obj for obj in gc.get_objects() if type(obj) is MemoryMap and not obj.closed]
+    objects = gc.get_objects()
+    kept = {id(kept) for obj in objects if type(obj) is RegistrationCache for kept in obj.maps()}
+    return [obj for obj in objects if type(obj) is MemoryMap and not obj.closed and id(obj) not in kept]
 
 
 def _tasks() -> dict[asyncio.Task[Any], str]:
