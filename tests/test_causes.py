@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import datetime
 from pathlib import Path
 
@@ -179,4 +178,4 @@ def test_the_classifier_sees_no_emulator() -> None:
         words |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         label = {"emulated"} if name == "_diagnosis.py" else set()
         assert {word for word in words if "emulat" in word or "docaemu" in word} == label, name
-    assert not [field.name for field in dataclasses.fields(Evidence) if "emulat" in field.name]
+    assert not [name for name in Evidence._fields if "emulat" in name]

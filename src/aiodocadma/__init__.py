@@ -9,13 +9,14 @@ asyncio-native client for NVIDIA DOCA DMA.
 Where no DOCA is installed, the device is a software emulator behind the same C ABI.
 """
 
+import typing as _typing
+
 from aiodocadma import exceptions
 from aiodocadma._access import ReadOnly, ReadWrite
 from aiodocadma._blocks import Blocks
 from aiodocadma._devices import Capabilities, DeviceInfo, devices
 from aiodocadma._dma import DMA, DMAState
 from aiodocadma._events import Event, EventKind, Events, StallCause
-from aiodocadma._export import ExportDescriptor
 from aiodocadma._future import CopyFuture
 from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._open import open_dma
@@ -23,8 +24,11 @@ from aiodocadma._pending import PendingCopy
 from aiodocadma._sdk_log import set_sdk_log_level
 from aiodocadma._statistics import Latency, Statistics
 from aiodocadma._version import __version__
-from aiodocadma.advice import Advice, advise, calibrate
 from aiodocadma.exceptions import *  # noqa: F403
+
+if _typing.TYPE_CHECKING:
+    from aiodocadma._export import ExportDescriptor
+    from aiodocadma.advice import Advice, advise, calibrate
 
 __all__ = [
     "DMA",
@@ -54,3 +58,19 @@ __all__ = [
     "set_sdk_log_level",
 ]
 __all__ += exceptions.__all__
+
+# What an awaited copy does not need is imported by whoever asks for it first.
+_LAZY = {"Advice": "advice", "ExportDescriptor": "_export", "advise": "advice", "calibrate": "advice"}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

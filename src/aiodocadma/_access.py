@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import ctypes
+
     from typing_extensions import Buffer as ReadableBuffer
     from typing_extensions import TypeVar
 else:

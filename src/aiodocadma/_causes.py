@@ -111,8 +111,7 @@ class Proof(NamedTuple):
         return f"permissions of {self.path} proven at {self.at:%H:%M:%S} UTC"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """What was asked after the failure; None: it was not, or there was no answer in time."""
 
     supported: int | None = None  # doca_error_t of the query whether the device can do memcpy tasks
@@ -129,8 +128,7 @@ class Checked:
     trouble: str | None = None  # why less was checked than should have been
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """All that is known of one failure."""
 
     code: int
@@ -166,8 +164,7 @@ class Finding(NamedTuple):
 # ---- The causes
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(NamedTuple):
     """
     One cause of one or more codes.
 

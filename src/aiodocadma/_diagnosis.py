@@ -7,7 +7,6 @@ From a native failure to the exception that names the cause: what is known at on
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import logging
 import threading
@@ -81,7 +80,7 @@ class Diagnosis:
 
     def of(self, evidence: Evidence, tag: object = None) -> DocaError:
         """Make the exception after asking for whatever can tell the cause."""
-        return self.error(dataclasses.replace(evidence, checked=self.check(evidence)), tag)
+        return self.error(evidence._replace(checked=self.check(evidence)), tag)
 
     def check(self, evidence: Evidence) -> Checked:
         """
@@ -133,7 +132,7 @@ class Diagnosis:
             return Checked(**answers.copy(), trouble="; ".join(troubles) or None)
 
         def write(report: Evidence, folder: Path) -> dict[str, object]:
-            record = as_record(dataclasses.replace(report, checked=so_far())) | self._identity()
+            record = as_record(report._replace(checked=so_far())) | self._identity()
             path = _evidence.write_bundle(folder, record)
             logger.warning("%s: evidence of a failure below DMA is in %s", self._device.name, path)
             return {}

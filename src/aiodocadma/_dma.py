@@ -48,7 +48,6 @@ from aiodocadma._pending import PendingCopy, pending_copies
 from aiodocadma._plain import check_pinnable, view_of
 from aiodocadma._reader import Reader
 from aiodocadma._registrations import Registrations
-from aiodocadma._remote import export_map, import_map
 from aiodocadma._sides import Item, check_items, items_of, refusal
 from aiodocadma._statistics import Latency, Statistics
 from aiodocadma._watchdog import Watchdog
@@ -473,10 +472,14 @@ class DMA(Channel):
         Cancellation: Waits for the engine to let go, undoes the import, then raises.
         Source: ``doca_mmap_create_from_export``.
         """
+        from aiodocadma._remote import import_map  # here, as what it needs is only needed beside a peer
+
         return await import_map(self, descriptor, smoke, allow_remote_write)
 
     async def _export(self, memory: MemoryMap[Any], access: Access) -> ExportDescriptor:
         """See ``MemoryMap.export()``."""
+        from aiodocadma._remote import export_map
+
         return await export_map(self, memory, access)
 
     async def _register(

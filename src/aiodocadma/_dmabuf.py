@@ -7,7 +7,6 @@ Written after NVIDIA's documentation of the CUDA driver API; never run with a GP
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ def open_dmabuf(plain: PlainBuffer, argument: str) -> Iterator[tuple[int, int]]:
 
     Source: ``cuMemGetHandleForAddressRange``.
     """
+    import ctypes  # needed where there is CUDA
+
     try:
         export = ctypes.CDLL(_CUDA_LIBRARY).cuMemGetHandleForAddressRange
     except (OSError, AttributeError) as error:

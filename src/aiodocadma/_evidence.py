@@ -8,20 +8,19 @@ thread (``_worker.within()`` bounds the time), and a test may put others in thei
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime
-import glob
 import itertools
-import json
 import os
 import re
 import resource
 import stat
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiodocadma._causes import LockedMemory, Log
 from aiodocadma._redact import Redactor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "device_nodes",
@@ -35,6 +34,7 @@ __all__ = [
 
 LOG_LINES: Final = 40
 KERNEL_LOG_BYTES: Final = 64 * 1024  # of its end
+_NODES: Final = "/dev/infiniband"
 _CAP_IPC_LOCK: Final = 1 << 14
 _SYSLOG_ACTION_READ_ALL: Final = 3
 
@@ -53,7 +53,10 @@ def locked_memory() -> LockedMemory:
 def device_nodes() -> tuple[str, ...]:
     """The device nodes of the driver that this user may not open, with their owner and mode."""
     forbidden = []
-    for path in [*sorted(glob.glob("/dev/infiniband/uverbs*")), "/dev/infiniband/rdma_cm"]:
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(name for name in os.listdir(_NODES) if name.startswith("uverbs"))
+    for path in [f"{_NODES}/{name}" for name in (*names, "rdma_cm")]:
         with contextlib.suppress(OSError):
             status = os.stat(path)
             if not os.access(path, os.R_OK | os.W_OK):
@@ -92,6 +95,10 @@ def open_files() -> tuple[int, int | None] | None:
 
 def kernel_log() -> Log:
     """The latest lines of the kernel's log, if this user may read them: syslog(2)."""
+    try:
+        import ctypes  # here, for no other needs it; there may be no descriptor left to read it by
+    except (ImportError, OSError) as error:
+        return Log(unreadable=f"not readable: {error}")
     klogctl = ctypes.CDLL(None, use_errno=True).klogctl
     buffer = ctypes.create_string_buffer(KERNEL_LOG_BYTES)
     length = klogctl(_SYSLOG_ACTION_READ_ALL, buffer, KERNEL_LOG_BYTES)
@@ -131,6 +138,8 @@ def write_bundle(folder: Path, record: dict[str, Any], name: str = "aiodocadma")
 
     Source: aiodocadma.
     """
+    import json
+
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
     path = folder / f"{name}-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"

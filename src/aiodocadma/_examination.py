@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -84,7 +83,7 @@ class Examinations:
                     self._loop, functools.partial(self._check, evidence), functools.partial(self._answered, checks)
                 )
             except RuntimeError as exc:
-                tell(error, dataclasses.replace(evidence, checked=Checked(trouble=str(exc))))
+                tell(error, evidence._replace(checked=Checked(trouble=str(exc))))
                 search.left -= 1
             else:
                 self._searches[checks] = [(search, error, evidence)]
@@ -95,7 +94,7 @@ class Examinations:
             checked = Checked(trouble=repr(exception))
         try:
             for search, error, evidence in self._searches.pop(checks):
-                tell(error, dataclasses.replace(evidence, checked=checked))
+                tell(error, evidence._replace(checked=checked))
                 search.left -= 1
                 if search.left == 0:
                     self._conclude(search.future)

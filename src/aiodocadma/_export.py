@@ -9,11 +9,9 @@ import functools
 import hashlib
 import json
 import os
-import platform
 import re
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from aiodocadma._devices import DeviceInfo
@@ -27,7 +25,7 @@ MAX_DESCRIPTOR_BYTES: Final = 16 * 1024  # a few hundred are usual
 
 _MAGIC: Final = b"ADMAEXP1"
 _CHECKSUM_BYTES: Final = 8
-_PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+_PCI_DEVICES: Final = "/sys/bus/pci/devices"
 _MAX_VPD_BYTES: Final = 32 * 1024
 
 
@@ -186,7 +184,7 @@ def machine() -> str | None:
 
     Source: ``uname(2)``.
     """
-    return _word(platform.node()[:255])
+    return _word(os.uname().nodename[:255])
 
 
 def card_of(device: DeviceInfo) -> str | None:
@@ -205,7 +203,7 @@ def card_of(device: DeviceInfo) -> str | None:
     if device.emulated:
         return None
     try:
-        with (_PCI_DEVICES / device.pci_address / "vpd").open("rb") as file:
+        with open(f"{_PCI_DEVICES}/{device.pci_address}/vpd", "rb") as file:
             return _serial_number(file.read(_MAX_VPD_BYTES))
     except OSError:
         return None

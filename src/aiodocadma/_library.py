@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import re
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiodocadma import _native
 from aiodocadma._causes import Evidence, tell
 from aiodocadma._sdk_log import SdkLog
 from aiodocadma.exceptions import DocaError, LibraryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]
 
@@ -19,7 +21,7 @@ ENVIRONMENT_VARIABLE: Final = "AIODOCADMA_LIBRARY"
 EMULATOR_VARIABLE: Final = "AIODOCADMA_EMULATOR"
 
 _SUFFIXES: Final = (".so.2", ".so.3", ".so")
-_PREFIX: Final = Path("/opt/mellanox/doca")
+_PREFIX: Final = "/opt/mellanox/doca"
 _OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
 
 
@@ -42,7 +44,7 @@ class Library:
         self.path = os.path.realpath(self.native.path)
         self.version = self.native.version
         self.skew: str | None = None  # what is wrong with the versions around it, as somebody has found
-        self.emulated = Path(self.path).name.startswith("libdocaemu")
+        self.emulated = os.path.basename(self.path).startswith("libdocaemu")
         numbers = re.match(r"(\d+)\.(\d+)", self.version or "")
         if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_VERSION:
             raise LibraryError(
@@ -99,7 +101,7 @@ def emulator_path() -> str:
     Source: aiodocadma.
     """
     if chosen := os.environ.get(EMULATOR_VARIABLE):
-        return str(Path(chosen).absolute())
+        return os.path.abspath(chosen)
     return str(emulator_folder() / "lib" / "libdocaemu.so")
 
 
@@ -116,6 +118,7 @@ def emulator_folder() -> Path:
     Source: aiodocadma.
     """
     import importlib.resources  # here, for it brings along twenty modules that importing aiodocadma needs not wait for
+    from pathlib import Path
 
     folder = Path(str(importlib.resources.files("aiodocadma") / "_emulator"))
     if not (folder / "lib" / "libdocaemu.so").is_file():
@@ -149,7 +152,7 @@ def open_library(choice: str | os.PathLike[str] | None = None) -> Library:
         raise LibraryError(
             f"library {name!r} is neither auto, system, emulator nor a path", hint="A path has at least one '/'."
         )
-    return _given(Path(name))
+    return _given(os.path.abspath(name))
 
 
 @functools.cache
@@ -165,7 +168,7 @@ def _system(name: str) -> Library:
         except LibraryError as error:
             if not _is_absent(error, common):
                 raise
-    if _PREFIX.is_dir():
+    if os.path.isdir(_PREFIX):
         raise LibraryError(
             f"{_PREFIX} exists, but holds no libdoca_common",
             hint="The installation of DOCA is incomplete; the package doca-sdk-common has the library.",
@@ -182,7 +185,10 @@ def _system(name: str) -> Library:
 
 def _system_candidates() -> list[tuple[str, str]]:
     names = [(f"libdoca_common{suffix}", f"libdoca_dma{suffix}") for suffix in _SUFFIXES]
-    folders = [path for pattern in ("lib/*-linux-gnu", "lib64", "lib") for path in sorted(_PREFIX.glob(pattern))]
+    import glob
+
+    patterns = ("lib/*-linux-gnu", "lib64", "lib")
+    folders = [path for pattern in patterns for path in sorted(glob.glob(f"{_PREFIX}/{pattern}"))]
     return names + [(f"{folder}/{common}", f"{folder}/{dma}") for folder in folders for common, dma in names]
 
 
@@ -190,16 +196,15 @@ def _is_absent(error: LibraryError, common: str) -> bool:
     return error.symbol is None and str(error.args[0]).startswith(f"{common}: cannot open shared object file: No such")
 
 
-def _given(path: Path) -> Library:
-    path = path.absolute()
-    if path.is_dir():
+def _given(path: str) -> Library:
+    if os.path.isdir(path):
         for suffix in _SUFFIXES:
-            common = path / f"libdoca_common{suffix}"
-            if common.exists():
-                return _load(str(common), str(path / f"libdoca_dma{suffix}"))
-        raise LibraryError(f"{path} holds no libdoca_common.so", name="libdoca_common", path=str(path))
-    dma = path.with_name(path.name.replace("libdoca_common", "libdoca_dma"))
-    return _load(str(path), str(dma))
+            common = f"{path}/libdoca_common{suffix}"
+            if os.path.exists(common):
+                return _load(common, f"{path}/libdoca_dma{suffix}")
+        raise LibraryError(f"{path} holds no libdoca_common.so", name="libdoca_common", path=path)
+    folder, name = os.path.split(path)
+    return _load(path, os.path.join(folder, name.replace("libdoca_common", "libdoca_dma")))
 
 
 def _load_error(error: _native.LoadError, common: str, dma: str) -> LibraryError:
@@ -208,9 +213,9 @@ def _load_error(error: _native.LoadError, common: str, dma: str) -> LibraryError
         return LibraryError(
             f"{culprit} has no symbol {error.text}",
             hint="This is not a DOCA of release 2.5 or later, or it is damaged.",
-            name=Path(culprit).name,
+            name=os.path.basename(culprit),
             path=culprit,
             symbol=error.text,
         )
     file = error.text.partition(":")[0]
-    return LibraryError(error.text, name=Path(file).name, path=file)
+    return LibraryError(error.text, name=os.path.basename(file), path=file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _worker
@@ -109,7 +108,11 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             if bound < 0:
                 raise ValueError(f"{name} must not be negative, but is {bound}")
         cache = RegistrationCache(cache_maps // 2, cache_bytes // 2)
-        folder = Path(evidence_dir) if evidence_dir is not None else None
+        folder = None
+        if evidence_dir is not None:
+            from pathlib import Path
+
+            folder = Path(evidence_dir)
         self._open = functools.partial(
             Engine,
             library,

@@ -14,11 +14,10 @@ some: the first in line waits until as many copies have ended as had been starte
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiodocadma import _worker
 from aiodocadma._admission import wake
@@ -26,8 +25,7 @@ from aiodocadma._admission import wake
 __all__ = ["Registrations"]
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Registration:
+class _Registration(NamedTuple):
     function: Callable[[], Any]
     then: Callable[[Any, BaseException | None], None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from typing import Final, Literal, NamedTuple
 
@@ -127,5 +126,7 @@ class Root:
         base = "/" + "/".join(fixed)
         if not wild:
             return [base] if self.exists(base) else []
+        import glob
+
         found = glob.glob("/".join(wild), root_dir=self.locate(base))
         return sorted(f"{base.rstrip('/')}/{name}" for name in found)

@@ -7,7 +7,6 @@ doctor adds what ``doca_caps`` prints.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import re
@@ -97,8 +96,7 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}.{self.patch}{build}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(NamedTuple):
     """
     One place that tells the version.
 
@@ -137,8 +135,7 @@ class Anchor:
         return f"{self.name} says {self.said}, in {self.where}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VersionVerdict:
+class VersionVerdict(NamedTuple):
     """
     Whether the places that tell DOCA's version agree.
 
