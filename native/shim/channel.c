@@ -177,15 +177,18 @@ progress(struct adma_channel *ch)
 {
 	int64_t deadline =
 		ch->config.turn_budget_ns != 0 ? adma_now_ns() + ch->config.turn_budget_ns : 0;
-	unsigned steps = 0;
+	unsigned steps = STEPS_PER_CLOCK;
 
 	while (ch->lib->doca_pe_progress(ch->pe) != 0) {
 		if (ch->in_flight < ch->window / 2) {
 			adma_fill(ch);
 			adma_flush(ch);
 		}
-		if (++steps % STEPS_PER_CLOCK == 0 && deadline != 0 && adma_now_ns() > deadline) {
-			return true;
+		if (--steps == 0) {
+			steps = STEPS_PER_CLOCK;
+			if (deadline != 0 && adma_now_ns() > deadline) {
+				return true;
+			}
 		}
 	}
 	return false;

@@ -75,7 +75,11 @@ struct adma_piece_failure {
  * copy; the channel keeps its place in it while the copy is pending.
  */
 struct adma_plan {
-	void (*piece)(const struct adma_plan *plan, uint64_t index, struct adma_piece *piece);
+	const struct adma_piece *pieces; /* `num` of them from the piece `first` on */
+	uint64_t first;
+	uint64_t num;
+	/* Have `pieces` hold the piece at `index`, and some behind it; not called where they are all there. */
+	void (*load)(struct adma_plan *plan, uint64_t index);
 	uint64_t count;	  /* pieces */
 	bool independent; /* one that fails keeps no other from being copied */
 	/* the channel's */
@@ -86,6 +90,16 @@ struct adma_plan {
 	struct adma_piece_failure
 		*failures; /* of independent pieces, in the order in which they failed */
 };
+
+/** One of a plan's pieces; what was got before it may be gone. */
+static inline const struct adma_piece *
+adma_plan_piece(struct adma_plan *plan, uint64_t index)
+{
+	if (index - plan->first >= plan->num) { /* also if it is before the first */
+		plan->load(plan, index);
+	}
+	return &plan->pieces[index - plan->first];
+}
 
 /** Free what the channel put into a plan, not the plan. */
 void

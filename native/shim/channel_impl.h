@@ -12,6 +12,9 @@
 
 #include "channel.h"
 
+/* What is rare: out of the way, so that what is not needs no registers saved for it. */
+#define ADMA_COLD __attribute__((noinline, cold))
+
 /* Lists of bufs longer than this gain nothing. */
 #define ADMA_MAX_LIST 16
 

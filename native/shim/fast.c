@@ -3700,11 +3700,15 @@ channel_conclude(PyObject *object, PyObject *argument)
 
 /* ---- Plan: a copy of many pieces ---- */
 
+/* So many pieces of columns are put together at a time. */
+#define PIECES_AHEAD 32
+
 /* One column of copy_many(): a value for each pair, or a first one and a step. */
 struct column {
 	int64_t start;
 	int64_t step;
 	int64_t *values; /* NULL: start + index * step */
+	uint64_t signs;	 /* of the values, and of the room that is left behind them: bit 63 */
 };
 
 /*
@@ -3718,8 +3722,9 @@ struct plan {
 	uint64_t nbytes;
 	Py_ssize_t num_buffers;
 	struct buffer **buffers;   /* held; users of their maps while started */
-	struct adma_piece *pieces; /* NULL: from the columns */
-	struct adma_piece whole;   /* what the columns count from */
+	struct adma_piece *pieces; /* all of them, or room for those that are next in the columns */
+	char *src;		   /* what the columns count from */
+	char *dst;
 	struct column src_offsets;
 	struct column dst_offsets;
 	struct column lengths;
@@ -3734,33 +3739,40 @@ plan_of_copy(const struct adma_copy *copy)
 		       : NULL;
 }
 
-static void
-piece_of_table(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
-{
-	*piece = ((const struct plan *)((const char *)base - offsetof(struct plan, base)))
-			 ->pieces[index];
-}
-
 static inline int64_t
 column_at(const struct column *column, uint64_t index)
 {
-	return column->values != NULL ? column->values[index]
-				      : column->start + (int64_t)index * column->step;
+	return column->values != NULL
+		       ? column->values[index]
+		       : (int64_t)((uint64_t)column->start + index * (uint64_t)column->step);
 }
 
-static void
-piece_of_columns(const struct adma_plan *base, uint64_t index, struct adma_piece *piece)
+static inline bool
+is_constant(const struct column *column)
 {
-	const struct plan *plan =
-		(const struct plan *)((const char *)base - offsetof(struct plan, base));
+	return column->values == NULL && column->step == 0;
+}
 
-	*piece = (struct adma_piece){
-		.src_map = plan->whole.src_map,
-		.dst_map = plan->whole.dst_map,
-		.src = plan->whole.src + column_at(&plan->src_offsets, index),
-		.dst = plan->whole.dst + column_at(&plan->dst_offsets, index),
-		.length = (uint64_t)column_at(&plan->lengths, index),
-	};
+/* The next pieces of columns; their maps, and a length that all have, are there from the start. */
+static void
+load_columns(struct adma_plan *base, uint64_t index)
+{
+	struct plan *plan = (struct plan *)((char *)base - offsetof(struct plan, base));
+	struct adma_piece *pieces = plan->pieces;
+	uint64_t left = base->count - index;
+	uint64_t num = left < PIECES_AHEAD ? left : PIECES_AHEAD;
+
+	for (uint64_t i = 0; i < num; i++) {
+		pieces[i].src = plan->src + column_at(&plan->src_offsets, index + i);
+		pieces[i].dst = plan->dst + column_at(&plan->dst_offsets, index + i);
+	}
+	if (!is_constant(&plan->lengths)) {
+		for (uint64_t i = 0; i < num; i++) {
+			pieces[i].length = (uint64_t)column_at(&plan->lengths, index + i);
+		}
+	}
+	base->first = index;
+	base->num = num;
 }
 
 static int
@@ -4037,8 +4049,9 @@ channel_plan_lists(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		PyErr_NoMemory();
 		goto failed;
 	}
-	plan->base.piece = piece_of_table;
+	plan->base.pieces = plan->pieces;
 	plan_join_lists(plan, num_src, num_dst);
+	plan->base.num = plan->base.count;
 	overlap = pieces_overlap(plan->pieces, plan->base.count);
 	if (overlap != 0) {
 		if (overlap > 0) {
@@ -4092,7 +4105,7 @@ channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 		PyErr_NoMemory();
 		goto failed;
 	}
-	plan->base.piece = piece_of_table;
+	plan->base.pieces = plan->pieces;
 	plan->base.independent = true;
 	for (Py_ssize_t i = 0; i < num; i++) {
 		struct buffer *src = plan->buffers[i], *dst = plan->buffers[num + i];
@@ -4112,6 +4125,7 @@ channel_plan_pairs(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 			src->base->map, dst->base->map, src->addr, dst->addr, src->length};
 		plan->nbytes += src->length;
 	}
+	plan->base.num = plan->base.count;
 	return (PyObject *)plan;
 
 failed:
@@ -4119,9 +4133,30 @@ failed:
 	return NULL;
 }
 
-/* Read a column: a (start, step) tuple, or a one-dimensional buffer of count int64. 0, or -1 with the error raised. */
+/* Copy a column, and see on the way whether its values are in order. */
+static void
+column_copy(struct column *column, const void *given, uint64_t count, uint64_t most)
+{
+	const char *restrict from = given; /* perhaps not aligned */
+	int64_t *restrict to = column->values;
+	uint64_t signs = 0;
+
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t value;
+
+		memcpy(&value, from + i * sizeof(value), sizeof(value));
+		signs |= value | (most - value);
+		to[i] = (int64_t)value;
+	}
+	column->signs = signs;
+}
+
+/*
+ * Read a column: a (start, step) tuple, or a one-dimensional buffer of count int64, none of which should be below 0 or above
+ * `most`. 0, or -1 with the error raised.
+ */
 static int
-column_read(struct column *column, PyObject *given, uint64_t count, const char *name)
+column_read(struct column *column, PyObject *given, uint64_t count, const char *name, uint64_t most)
 {
 	Py_buffer view;
 	const char *format;
@@ -4152,13 +4187,63 @@ column_read(struct column *column, PyObject *given, uint64_t count, const char *
 		PyErr_NoMemory();
 		goto failed;
 	}
-	memcpy(column->values, view.buf, (size_t)view.len);
+	column_copy(column, view.buf, count, most);
 	PyBuffer_Release(&view);
 	return 0;
 
 failed:
 	PyBuffer_Release(&view);
 	return -1;
+}
+
+/*
+ * Does a range of these columns leave a side of so many bytes? There is no branch for a pair: the signs of all numbers that
+ * must not be negative are collected. None of them overflows unless one before it is negative already.
+ */
+static bool
+columns_stray(const struct column *offsets, const struct column *lengths, uint64_t count,
+	      uint64_t limit)
+{
+	uint64_t signs = limit | offsets->signs | lengths->signs;
+
+	if (is_constant(lengths) && offsets->values != NULL) {
+		uint64_t length = (uint64_t)lengths->start;
+
+		return (signs | length | (limit - length)) >> 63 != 0;
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t offset = (uint64_t)column_at(offsets, i);
+		uint64_t length = (uint64_t)column_at(lengths, i), room = limit - length;
+
+		signs |= offset | length | room | (room - offset);
+	}
+	return signs >> 63 != 0;
+}
+
+/* Are all pairs of columns in order, as a quick look shows? Counts their bytes if so. */
+static bool
+columns_fit(struct plan *self)
+{
+	const struct buffer *src = self->buffers[0], *dst = self->buffers[1];
+	const struct column *lengths = &self->lengths;
+	uint64_t count = self->base.count, most, nbytes = 0;
+
+	if (__builtin_mul_overflow(count, src->length, &most) ||
+	    (ranges_overlap(src->addr, src->length, dst->addr, dst->length) &&
+	     buffer_space(src) == buffer_space(dst)) ||
+	    columns_stray(&self->src_offsets, lengths, count, src->length) ||
+	    columns_stray(&self->dst_offsets, lengths, count, dst->length)) {
+		return false;
+	}
+	if (is_constant(lengths)) {
+		nbytes = count * (uint64_t)lengths->start;
+	} else {
+		for (uint64_t i = 0; i < count; i++) {
+			nbytes += (uint64_t)column_at(lengths, i);
+		}
+	}
+	self->nbytes = nbytes;
+	return true;
 }
 
 /* Check all pairs of columns. 0, or -1 with the error raised. */
@@ -4168,6 +4253,9 @@ columns_check(struct plan *self)
 	struct channel *channel = self->channel;
 	struct buffer *src = self->buffers[0], *dst = self->buffers[1];
 
+	if (columns_fit(self)) {
+		return 0;
+	}
 	for (uint64_t i = 0; i < self->base.count; i++) {
 		int64_t from = column_at(&self->src_offsets, i),
 			to = column_at(&self->dst_offsets, i);
@@ -4229,6 +4317,7 @@ channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_arg
 	struct channel *self = (struct channel *)object;
 	struct plan *plan;
 	unsigned long long count;
+	uint64_t length;
 	PyObject *srcs = NULL, *dsts = NULL;
 
 	if (num_args != 6) {
@@ -4247,20 +4336,33 @@ channel_plan_offsets(PyObject *object, PyObject *const *args, Py_ssize_t num_arg
 	    plan_take(plan, dsts, "dst", true, false) < 0) {
 		goto failed;
 	}
-	plan->whole = (struct adma_piece){
-		.src_map = plan->buffers[0]->base->map,
-		.dst_map = plan->buffers[1]->base->map,
-		.src = plan->buffers[0]->addr,
-		.dst = plan->buffers[1]->addr,
-	};
-	plan->base.piece = piece_of_columns;
+	plan->src = plan->buffers[0]->addr;
+	plan->dst = plan->buffers[1]->addr;
+	plan->base.load = load_columns;
 	plan->base.independent = true;
 	plan->base.count = count;
-	if (column_read(&plan->src_offsets, args[3], count, "src_offsets") < 0 ||
-	    column_read(&plan->dst_offsets, args[4], count, "dst_offsets") < 0 ||
-	    column_read(&plan->lengths, args[5], count, "lengths") < 0 || columns_check(plan) < 0) {
+	if (column_read(&plan->lengths, args[5], count, "lengths", INT64_MAX) < 0) {
 		goto failed;
 	}
+	length = is_constant(&plan->lengths) ? (uint64_t)plan->lengths.start : 0;
+	if (column_read(&plan->src_offsets, args[3], count, "src_offsets",
+			plan->buffers[0]->length - length) < 0 ||
+	    column_read(&plan->dst_offsets, args[4], count, "dst_offsets",
+			plan->buffers[1]->length - length) < 0 ||
+	    columns_check(plan) < 0) {
+		goto failed;
+	}
+	plan->pieces = PyMem_Malloc(PIECES_AHEAD * sizeof(*plan->pieces));
+	if (plan->pieces == NULL) {
+		PyErr_NoMemory();
+		goto failed;
+	}
+	for (size_t i = 0; i < PIECES_AHEAD; i++) {
+		plan->pieces[i].src_map = plan->buffers[0]->base->map;
+		plan->pieces[i].dst_map = plan->buffers[1]->base->map;
+		plan->pieces[i].length = (uint64_t)plan->lengths.start;
+	}
+	plan->base.pieces = plan->pieces;
 	Py_DECREF(srcs);
 	Py_DECREF(dsts);
 	return (PyObject *)plan;
@@ -4487,7 +4589,7 @@ channel_sides(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	} else if (num_args == 1 && future->copy.plan->count != 1) {
 		Py_RETURN_NONE;
 	} else if (index < future->copy.plan->count) {
-		future->copy.plan->piece(future->copy.plan, index, &piece);
+		piece = *adma_plan_piece(future->copy.plan, index);
 	} else {
 		PyErr_SetString(PyExc_IndexError, "no such pair");
 		return NULL;

@@ -199,19 +199,11 @@ adma_drop_oversize(struct adma_channel *ch)
 	}
 }
 
-void
-adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
-		  union doca_data ctx_data)
+static inline void
+complete(struct adma_channel *ch, struct segment *segment)
 {
-	struct adma_channel *ch = ctx_data.ptr;
-	struct segment *segment = task_data.ptr;
 	struct adma_copy *copy = segment->copy;
 
-	(void)task;
-	if (segment->list != NULL) {
-		drop_list(ch, segment);
-		drop_buf(ch, &segment->dst_buf);
-	}
 	ch->in_flight--;
 	ch->in_flight_bytes -= segment->length;
 	ch->faults_in_a_row = 0;
@@ -221,6 +213,29 @@ adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
 	copy->segments--;
 	adma_segment_free(ch, segment);
 	adma_settle(ch, copy);
+}
+
+ADMA_COLD static void
+complete_list(struct adma_channel *ch, struct segment *segment)
+{
+	drop_list(ch, segment);
+	drop_buf(ch, &segment->dst_buf);
+	complete(ch, segment);
+}
+
+void
+adma_on_completed(struct doca_dma_task_memcpy *task, union doca_data task_data,
+		  union doca_data ctx_data)
+{
+	struct adma_channel *ch = ctx_data.ptr;
+	struct segment *segment = task_data.ptr;
+
+	(void)task;
+	if (doca_unlikely(segment->list != NULL)) {
+		complete_list(ch, segment);
+		return;
+	}
+	complete(ch, segment);
 }
 
 /*
@@ -318,16 +333,13 @@ get_buf(struct adma_channel *ch, struct adma_mmap *map, char *addr, uint64_t len
 							   data, data_length, buf);
 }
 
-/* Have a kept buf hold these bytes of a map. */
-static inline doca_error_t
-keep_buf(struct adma_channel *ch, struct kept_buf *kept, struct adma_mmap *map, char *data,
-	 uint64_t data_length)
+/* Keep a buf of another map. */
+ADMA_COLD static doca_error_t
+replace_buf(struct adma_channel *ch, struct kept_buf *kept, struct adma_mmap *map, char *data,
+	    uint64_t data_length)
 {
 	doca_error_t result;
 
-	if (kept->map == map) {
-		return ch->lib->doca_buf_set_data(kept->buf, data, data_length);
-	}
 	drop_buf(ch, kept);
 	result = get_buf(ch, map, map->addr, map->length, data, data_length, &kept->buf);
 	if (result == DOCA_SUCCESS) {
@@ -336,11 +348,22 @@ keep_buf(struct adma_channel *ch, struct kept_buf *kept, struct adma_mmap *map, 
 	return result;
 }
 
+/* Have a kept buf hold these bytes of a map. */
+static inline doca_error_t
+keep_buf(struct adma_channel *ch, struct kept_buf *kept, struct adma_mmap *map, char *data,
+	 uint64_t data_length)
+{
+	if (doca_likely(kept->map == map)) {
+		return ch->lib->doca_buf_set_data(kept->buf, data, data_length);
+	}
+	return replace_buf(ch, kept, map, data, data_length);
+}
+
 /*
  * The list of a segment's sources, and a buf of just its destination: a list ends where its destination does. What was
  * made is in the segment also after a failure.
  */
-static doca_error_t
+ADMA_COLD static doca_error_t
 get_list(struct adma_channel *ch, struct segment *segment)
 {
 	const struct source *source = segment->sources;
@@ -372,53 +395,54 @@ get_list(struct adma_channel *ch, struct segment *segment)
 	return result;
 }
 
-static doca_error_t
-get_bufs(struct adma_channel *ch, struct segment *segment)
+ADMA_COLD static doca_error_t
+alloc_task(struct adma_channel *ch, struct segment *segment, struct doca_buf *src)
 {
-	const struct source *source = segment->sources;
-	doca_error_t result;
+	union doca_data user_data = {.ptr = segment};
+	doca_error_t result = ch->lib->doca_dma_task_memcpy_alloc_init(
+		ch->dma, src, segment->dst_buf.buf, user_data, &segment->task);
 
-	if (segment->num_sources > 1) {
-		return get_list(ch, segment);
+	if (result == DOCA_SUCCESS) {
+		segment->base = ch->lib->doca_dma_task_memcpy_as_task(segment->task);
 	}
-	result = keep_buf(ch, &segment->src_buf, source->map, source->addr, source->length);
-	if (result != DOCA_SUCCESS) {
-		return result;
-	}
-	return keep_buf(ch, &segment->dst_buf, segment->dst_map, segment->dst, 0);
+	return result;
 }
 
+/* Bufs and a task for a segment, from its `num_sources`, the first of which is `source`, to `dst`. */
 static inline doca_error_t
-prepare(struct adma_channel *ch, struct segment *segment)
+prepare(struct adma_channel *ch, struct segment *segment, const struct source source, char *dst)
 {
-	struct adma_library *lib = ch->lib;
-	union doca_data user_data = {.ptr = segment};
-	doca_error_t result = get_bufs(ch, segment);
-	struct doca_buf *src = segment->list != NULL ? segment->list : segment->src_buf.buf;
+	struct doca_buf *src;
+	doca_error_t result;
 
-	if (result != DOCA_SUCCESS) {
-		return result;
-	}
-	if (segment->task == NULL) {
-		result = lib->doca_dma_task_memcpy_alloc_init(ch->dma, src, segment->dst_buf.buf,
-							      user_data, &segment->task);
-		if (result == DOCA_SUCCESS) {
-			segment->base = lib->doca_dma_task_memcpy_as_task(segment->task);
+	if (doca_likely(segment->num_sources == 1)) {
+		result = keep_buf(ch, &segment->src_buf, source.map, source.addr, source.length);
+		if (doca_likely(result == DOCA_SUCCESS)) {
+			result = keep_buf(ch, &segment->dst_buf, segment->dst_map, dst, 0);
 		}
+		src = segment->src_buf.buf;
+	} else {
+		result = get_list(ch, segment);
+		src = segment->list;
+	}
+	if (doca_unlikely(result != DOCA_SUCCESS)) {
 		return result;
 	}
-	lib->doca_dma_task_memcpy_set_src(segment->task, src);
-	lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf.buf);
+	if (doca_unlikely(segment->task == NULL)) {
+		return alloc_task(ch, segment, src);
+	}
+	ch->lib->doca_dma_task_memcpy_set_src(segment->task, src);
+	ch->lib->doca_dma_task_memcpy_set_dst(segment->task, segment->dst_buf.buf);
 	return DOCA_SUCCESS;
 }
 
-static doca_error_t
+static inline doca_error_t
 submit(struct adma_channel *ch, struct segment *segment)
 {
 	struct doca_task *task = segment->base;
 	doca_error_t result;
 
-	if (!ch->held_back) {
+	if (doca_unlikely(!ch->held_back)) {
 		return ch->lib->doca_task_submit(task);
 	}
 	if (ch->alone != NULL) {
@@ -450,63 +474,82 @@ was_accepted(struct adma_channel *ch)
 }
 
 /* The segment is with DOCA. */
-static void
+static inline void
 note_submitted(struct adma_channel *ch, struct segment *segment)
 {
-	ch->starved = 0;
 	ch->in_flight++;
 	ch->in_flight_bytes += segment->length;
-	ch->counters.segments_submitted++;
+}
+
+/* Count what was submitted since DOCA held so many: no task comes home in between. */
+static inline void
+count_submitted(struct adma_channel *ch, uint32_t in_flight)
+{
+	if (ch->in_flight == in_flight) {
+		return;
+	}
+	ch->starved = 0;
+	ch->counters.segments_submitted += ch->in_flight - in_flight;
 	if (ch->in_flight > ch->counters.peak_in_flight) {
 		ch->counters.peak_in_flight = ch->in_flight;
 	}
 }
 
-/*
- * Hand a filled segment to DOCA.
- *
- * @retval true it is with DOCA, or its copy has failed: go on with the next
- * @retval false no room, or the context is not RUNNING any more: the segment is the caller's
- */
-static bool
-send(struct adma_channel *ch, struct segment *segment)
-{
-	enum adma_phase phase = ADMA_PHASE_ALLOC;
-	doca_error_t result = prepare(ch, segment);
+/* What became of a segment. */
+enum sent {
+	SENT,	    /* it is with DOCA */
+	ENDED,	    /* its copy has failed, or its piece: go on with the next */
+	TAKEN_BACK, /* no room, or the context is not RUNNING any more: it is the caller's */
+};
 
-	if (result == DOCA_SUCCESS) {
-		phase = ADMA_PHASE_SUBMIT;
-		result = submit(ch, segment);
-	}
-	if (result == DOCA_SUCCESS) {
-		note_submitted(ch, segment);
-		return true;
-	}
+/* DOCA did not say yes to a segment. */
+ADMA_COLD static enum sent
+not_sent(struct adma_channel *ch, struct segment *segment, doca_error_t result,
+	 enum adma_phase phase)
+{
 	if (phase == ADMA_PHASE_SUBMIT && was_accepted(ch)) {
 		ch->unflushed = ch->held_back;
 		note_submitted(ch, segment);
 		if (!is_backpressure(ch, result)) {
 			fail_segment(ch, segment, result, phase,
 				     false); /* its copy ends when DOCA lets go */
+			return ENDED;
 		}
-		return true;
+		return SENT;
 	}
 	drop_bufs(ch, segment);
 	if (is_backpressure(ch, result)) {
 		if (ch->in_flight > 0 || ch->starved < ADMA_MAX_STARVED_TURNS) {
-			return false;
+			return TAKEN_BACK;
 		}
 		/* No completion will ever make room: this copy is told, the next may try. */
 		ch->starved = 0;
 	} else if (result == DOCA_ERROR_BAD_STATE && ch->ctx_state != DOCA_CTX_STATE_RUNNING) {
 		adma_set_state(ch, ADMA_CHANNEL_FAILING);
-		return false;
+		return TAKEN_BACK;
 	}
 	segment->copy->segments--;
 	fail_segment(ch, segment, result, phase, false);
 	adma_settle(ch, segment->copy);
 	adma_segment_free(ch, segment);
-	return true;
+	return ENDED;
+}
+
+/* Hand a filled segment to DOCA; see prepare(). */
+static inline enum sent
+send(struct adma_channel *ch, struct segment *segment, const struct source source, char *dst)
+{
+	doca_error_t result = prepare(ch, segment, source, dst);
+
+	if (doca_unlikely(result != DOCA_SUCCESS)) {
+		return not_sent(ch, segment, result, ADMA_PHASE_ALLOC);
+	}
+	result = submit(ch, segment);
+	if (doca_unlikely(result != DOCA_SUCCESS)) {
+		return not_sent(ch, segment, result, ADMA_PHASE_SUBMIT);
+	}
+	note_submitted(ch, segment);
+	return SENT;
 }
 
 /* How long a segment of this copy may be. */
@@ -538,21 +581,17 @@ window_bytes(const struct adma_channel *ch)
 					     : NUM_STRIPES * ch->segment_bytes);
 }
 
-/* The piece in which the next segment of a plan begins, what was cut of it left out; empty ones are passed over. */
-static void
-next_piece(struct adma_plan *plan, struct adma_piece *piece)
+/* The piece in which the next segment of a plan begins; empty ones are passed over. */
+static inline const struct adma_piece *
+next_piece(struct adma_plan *plan)
 {
-	for (;;) {
-		plan->piece(plan, plan->index, piece);
-		if (plan->offset < piece->length) {
-			break;
-		}
-		plan->index++;
+	const struct adma_piece *piece = adma_plan_piece(plan, plan->index);
+
+	while (doca_unlikely(plan->offset >= piece->length)) {
 		plan->offset = 0;
+		piece = adma_plan_piece(plan, ++plan->index);
 	}
-	piece->src += plan->offset;
-	piece->dst += plan->offset;
-	piece->length -= plan->offset;
+	return piece;
 }
 
 /* Join pieces whose destination goes on where the segment ends: their sources become a list. */
@@ -560,59 +599,82 @@ static void
 join_pieces(struct adma_channel *ch, struct segment *segment, struct adma_plan *plan,
 	    uint64_t limit)
 {
-	struct adma_piece piece;
-
 	while (segment->num_sources < ch->list_len && segment->length < limit &&
 	       plan->index + 1 < plan->count) {
-		plan->piece(plan, plan->index + 1, &piece);
-		if (piece.dst_map != segment->dst_map ||
-		    piece.dst != segment->dst + segment->length || piece.length == 0 ||
-		    piece.length > limit - segment->length) {
+		const struct adma_piece *piece = adma_plan_piece(plan, plan->index + 1);
+
+		if (piece->dst_map != segment->dst_map ||
+		    piece->dst != segment->dst + segment->length || piece->length == 0 ||
+		    piece->length > limit - segment->length) {
 			return;
 		}
 		segment->sources[segment->num_sources++] =
-			(struct source){piece.src_map, piece.src, piece.length};
-		segment->length += piece.length;
+			(struct source){piece->src_map, piece->src, piece->length};
+		segment->length += piece->length;
 		plan->index++;
 	}
 }
 
-/* Cut the next segment of the copy whose turn it is, no longer than the limit. */
-static inline void
-cut(struct adma_channel *ch, struct segment *segment, struct adma_copy *copy, uint64_t limit)
+/* Begin a segment with what is left of a range, no longer than the limit; gives its first source. */
+static inline struct source
+begin_segment(struct segment *segment, struct adma_copy *copy, const struct adma_piece *piece,
+	      uint64_t offset, uint64_t limit)
+{
+	struct source source = {piece->src_map, piece->src + offset,
+				adma_min(piece->length - offset, limit)};
+
+	segment->sources[0] = source;
+	segment->num_sources = 1;
+	segment->copy = copy;
+	segment->dst_map = piece->dst_map;
+	segment->dst = piece->dst + offset;
+	segment->length = source.length;
+	return source;
+}
+
+/* Cut the next segment of a plan, no longer than the limit; gives its first source. */
+static inline struct source
+cut_plan(struct adma_channel *ch, struct segment *segment, struct adma_copy *copy, uint64_t limit)
 {
 	struct adma_plan *plan = copy->plan;
-	struct adma_piece piece;
+	const struct adma_piece *piece = next_piece(plan);
+	uint64_t index = plan->index, offset = plan->offset;
+	bool is_rest = piece->length - offset <= limit;
+	struct source source = begin_segment(segment, copy, piece, offset, limit);
 
-	if (plan == NULL) {
-		piece = (struct adma_piece){
-			copy->src_map, copy->dst_map, copy->src + copy->submitted,
-			copy->dst + copy->submitted, copy->length - copy->submitted};
-	} else {
-		next_piece(plan, &piece);
-		segment->index = plan->index;
-		segment->offset = plan->offset;
+	segment->index = index;
+	segment->offset = offset;
+	if (!is_rest) {
+		plan->offset = offset + source.length;
+		return source;
 	}
-	segment->copy = copy;
-	segment->dst_map = piece.dst_map;
-	segment->dst = piece.dst;
-	segment->length = adma_min(piece.length, limit);
-	segment->sources[0] = (struct source){piece.src_map, piece.src, segment->length};
-	segment->num_sources = 1;
-	if (plan != NULL) {
-		plan->offset += segment->length;
-		if (segment->length == piece.length) {
-			if (!plan->independent) {
-				join_pieces(ch, segment, plan, limit);
-			}
-			plan->index++; /* all of the piece, and of those joined to it */
-			plan->offset = 0;
-		}
+	if (!plan->independent) {
+		join_pieces(ch, segment, plan, limit);
+	}
+	plan->index++; /* all of the piece, and of those joined to it */
+	plan->offset = 0;
+	return source;
+}
+
+/* Cut the next segment of the copy whose turn it is, no longer than the limit; gives its first source. */
+static inline struct source
+cut(struct adma_channel *ch, struct segment *segment, struct adma_copy *copy, uint64_t limit)
+{
+	struct source source;
+
+	if (copy->plan != NULL) {
+		source = cut_plan(ch, segment, copy, limit);
+	} else {
+		const struct adma_piece whole = {copy->src_map, copy->dst_map, copy->src, copy->dst,
+						 copy->length};
+
+		source = begin_segment(segment, copy, &whole, copy->submitted, limit);
 	}
 	copy->submitted += segment->length;
 	copy->segments++;
 	segment->share = adma_max(segment->length, limit / MIN_SHARE);
 	ch->tenure += segment->share;
+	return source;
 }
 
 static void
@@ -663,30 +725,39 @@ send_turn(struct adma_channel *ch, struct adma_copy *copy)
 	uint64_t limit = segment_limit(ch, copy);
 	uint64_t quantum = limit * (ch->contended ? 1 : QUANTUM_SEGMENTS);
 	uint64_t room = window_bytes(ch);
+	uint32_t in_flight = ch->in_flight;
+	enum sent sent;
 
 	ch->suspect = false;
 	do {
 		struct segment *segment = ch->free;
+		struct source source;
 
 		ch->free = segment->next;
-		cut(ch, segment, copy, limit);
-		if (!send(ch, segment)) {
-			uncut(ch, segment);
-			return false;
-		}
-		if (!copy->waiting) {
-			return true; /* it failed */
+		source = cut(ch, segment, copy, limit);
+		sent = send(ch, segment, source, segment->dst);
+		if (doca_unlikely(sent != SENT)) {
+			if (sent == TAKEN_BACK) {
+				uncut(ch, segment);
+				break;
+			}
+			if (!copy->waiting) {
+				break; /* it failed */
+			}
 		}
 		if (copy->submitted == copy->length) {
 			adma_wait_remove(ch, copy);
-			return true;
+			adma_settle(ch,
+				    copy); /* if its last pieces failed and no other is with DOCA */
+			break;
 		}
 	} while (ch->tenure < quantum && ch->in_flight < ch->window && ch->in_flight_bytes < room);
-	if (ch->tenure >= quantum) {
+	count_submitted(ch, in_flight);
+	if (sent != TAKEN_BACK && copy->waiting && ch->tenure >= quantum) {
 		adma_wait_remove(ch, copy);
 		adma_wait_append(ch, copy);
 	}
-	return true;
+	return sent != TAKEN_BACK;
 }
 
 /* Give DOCA as much as it has room for. */
@@ -695,6 +766,7 @@ adma_fill(struct adma_channel *ch)
 {
 	while (adma_worth_filling(ch)) {
 		struct segment *segment;
+		uint32_t in_flight = ch->in_flight;
 
 		if (ch->replay == NULL) {
 			if (!send_turn(ch, ch->waiting.head)) {
@@ -703,10 +775,11 @@ adma_fill(struct adma_channel *ch)
 			continue;
 		}
 		segment = adma_replay_take(ch);
-		if (!send(ch, segment)) {
+		if (send(ch, segment, segment->sources[0], segment->dst) == TAKEN_BACK) {
 			adma_replay_put_back(ch, segment);
 			return;
 		}
+		count_submitted(ch, in_flight);
 		ch->suspect = true;
 		ch->counters.segments_replayed++;
 	}
@@ -725,7 +798,9 @@ goes_at_once(const struct adma_channel *ch, const struct adma_copy *copy)
 void
 adma_take(struct adma_channel *ch, struct adma_copy *copy)
 {
+	const struct source source = {copy->src_map, copy->src, copy->length};
 	struct segment *segment = ch->free;
+	uint32_t in_flight = ch->in_flight;
 
 	if (!goes_at_once(ch, copy)) {
 		adma_wait_append(ch, copy);
@@ -739,14 +814,15 @@ adma_take(struct adma_channel *ch, struct adma_copy *copy)
 	segment->dst = copy->dst;
 	segment->length = copy->length;
 	segment->share = 0;
-	segment->sources[0] = (struct source){copy->src_map, copy->src, copy->length};
+	segment->sources[0] = source;
 	segment->num_sources = 1;
 	copy->submitted = copy->length;
 	copy->segments = 1;
-	if (!send(ch, segment)) {
+	if (send(ch, segment, source, copy->dst) == TAKEN_BACK) {
 		uncut(ch, segment);
 		adma_wait_append(ch, copy);
 	}
+	count_submitted(ch, in_flight);
 }
 
 void

@@ -22,7 +22,7 @@ from aiodocadma.exceptions import (
     OverlapError,
     WrongLoopError,
 )
-from tests.dma.conftest import turns, until
+from tests.dma.conftest import SUBMIT, turns, until
 
 
 async def test_offset_arrays(dma: DMA) -> None:
@@ -126,6 +126,51 @@ async def test_failed_pairs_are_named_and_all_others_are_done(engine: str, bad: 
         assert bytes(dst) == bytes(expected)
         assert await dma.copy(src[:10], dst[:10]) == 10  # after the last restart
         assert dma.statistics().restarts == len(bad)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+async def test_last_pair_is_refused_when_no_other_is_with_the_engine(bad: int) -> None:
+    """Nothing comes home any more that could end the copy."""
+    async with aiodocadma.open_dma(num_tasks=1) as dma, await dma.alloc(200) as src, await dma.alloc(200) as dst:
+        emulator.inject(emulator.Fault(SUBMIT, "fail", status="UNEXPECTED", skip=bad))
+        pairs = range(bad + 1)
+        with pytest.raises(CopyManyError) as caught:
+            async with asyncio.timeout(10):
+                await dma.copy_many(src, dst, src_offsets=pairs, dst_offsets=pairs, lengths=1)
+        assert caught.value.indices == (bad,)
+        del caught
+        assert await dma.copy(src, dst) == 200
+
+
+EDGES = (0, 1, 29, 30, 31, 2**31, 2**62, 2**63 - 1, -1, -30, -(2**63))
+
+
+@pytest.mark.parametrize("form", ["columns", "one length", "steps"])
+async def test_bounds_are_those_of_integers_without_end(dma: DMA, form: str) -> None:
+    """Whatever is given, a pair is refused if and only if it leaves a side, and then nothing has begun."""
+    rng = random.Random(form)
+    async with await dma.alloc(30) as src, await dma.alloc(30) as dst:
+        for _ in range(600):
+            few = EDGES[: rng.choice((2, 5, 11))]
+            if form == "steps":
+                starts, steps = (rng.choice(few), rng.choice(few)), (rng.choice((0, 1, 13)), rng.choice((0, 1, 13)))
+                offsets: list[Any] = [range(a, a + 3 * b, b) if b else a for a, b in zip(starts, steps, strict=True)]
+                if all(isinstance(side, int) for side in offsets):
+                    continue
+                values = [[a + i * b for i in range(3)] for a, b in zip(starts, steps, strict=True)]
+            else:
+                values = [[rng.choice(few) for _ in range(3)] for _ in range(2)]
+                offsets = [array.array("q", side) for side in values]
+            lengths = [rng.choice(few) for _ in range(3)] if form == "columns" else [rng.choice(few)] * 3
+            given = array.array("q", lengths) if form == "columns" else lengths[0]
+            good = all(n >= 0 and o >= 0 and o + n <= 30 for side in values for o, n in zip(side, lengths, strict=True))
+            if good:
+                assert await dma.copy_many(
+                    src, dst, src_offsets=offsets[0], dst_offsets=offsets[1], lengths=given
+                ) == sum(lengths)
+            else:
+                with pytest.raises((BoundsError, OverflowError, ValueError)):
+                    dma.copy_many(src, dst, src_offsets=offsets[0], dst_offsets=offsets[1], lengths=given)
 
 
 def address_of(memory_map: aiodocadma.MemoryMap) -> int:
