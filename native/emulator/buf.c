@@ -141,26 +141,47 @@ doca_buf_get_data_len(const struct doca_buf *buf, size_t *data_len)
 	return DOCA_SUCCESS;
 }
 
+static inline bool
+lies_inside(const struct doca_buf *buf, const uint8_t *data, size_t data_len)
+{
+	return data >= buf->addr && (size_t)(data - buf->addr) <= buf->len &&
+	       data_len <= buf->len - (size_t)(data - buf->addr);
+}
+
 /* Whether [data, data+data_len) lies inside a buf; reports it if not. */
 static bool
 data_fits(const char *func, const struct doca_buf *buf, const uint8_t *data, size_t data_len)
 {
-	if (data < buf->addr || (size_t)(data - buf->addr) > buf->len ||
-	    data_len > buf->len - (size_t)(data - buf->addr)) {
+	if (!lies_inside(buf, data, data_len)) {
 		emu_violation(func, buf, EMU_MAGIC_BUF, "the data does not lie inside it");
 		return false;
 	}
 	return true;
 }
 
+/* With all there is to say about it: whoever does it right needs no registers saved for that. */
+EMU_COLD static doca_error_t
+set_data_checked(const char *func, struct doca_buf *buf, void *data, size_t data_len)
+{
+	EMU_ENTER("buf_set_data");
+	if (!emu_is(buf, EMU_MAGIC_BUF)) {
+		return emu_bad_object(func, buf, EMU_MAGIC_BUF);
+	}
+	check_in_flight(func, buf);
+	if (!data_fits(func, buf, data, data_len)) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	buf->data = data;
+	buf->data_len = data_len;
+	return DOCA_SUCCESS;
+}
+
 doca_error_t
 doca_buf_set_data(struct doca_buf *buf, void *data, size_t data_len)
 {
-	EMU_ENTER("buf_set_data");
-	EMU_CHECK(buf, EMU_MAGIC_BUF);
-	check_in_flight(__func__, buf);
-	if (!data_fits(__func__, buf, data, data_len)) {
-		return DOCA_ERROR_INVALID_VALUE;
+	if (doca_unlikely(EMU_ENTER_IS_SLOW() || !emu_is(buf, EMU_MAGIC_BUF) ||
+			  buf->in_flight != 0 || !lies_inside(buf, data, data_len))) {
+		return set_data_checked(__func__, buf, data, data_len);
 	}
 	buf->data = data;
 	buf->data_len = data_len;

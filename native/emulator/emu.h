@@ -110,9 +110,10 @@ emu_init(void);
 extern _Atomic uint32_t emu_special;
 
 /* Fail the calling function if a fault is set for it; `op` is its name without "doca_". */
+#define EMU_ENTER_IS_SLOW() (atomic_load_explicit(&emu_flags, memory_order_relaxed) != 0)
 #define EMU_ENTER(op) \
 	do { \
-		if (doca_unlikely(atomic_load_explicit(&emu_flags, memory_order_relaxed) != 0)) { \
+		if (doca_unlikely(EMU_ENTER_IS_SLOW())) { \
 			doca_error_t emu_result_ = emu_enter_slow(op); \
 			if (emu_result_ != DOCA_SUCCESS) { \
 				return emu_result_; \

@@ -3,6 +3,9 @@
 #include "emu.h"
 #include "schedule.h"
 
+#define SUBMIT_FLAGS \
+	((uint32_t)(DOCA_TASK_SUBMIT_FLAG_FLUSH | DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS))
+
 static _Atomic uint64_t next_seq;
 
 /* Show the workers and the progress call what was submitted, and wake whom it concerns. */
@@ -131,22 +134,35 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 	return result;
 }
 
+/* Submit with all there is to say about the call: whoever does it right needs no registers saved for that. */
+EMU_COLD static doca_error_t
+submit_checked(const char *func, struct doca_task *task, uint32_t flags)
+{
+	EMU_ENTER(func + sizeof("doca_") - 1);
+	if (!emu_is(task, EMU_MAGIC_TASK)) {
+		return emu_bad_object(func, task, EMU_MAGIC_TASK);
+	}
+	if ((flags & ~SUBMIT_FLAGS) != 0) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	return submit(func, task, flags, false);
+}
+
 doca_error_t
 doca_task_submit(struct doca_task *task)
 {
-	EMU_ENTER("task_submit");
-	EMU_CHECK(task, EMU_MAGIC_TASK);
+	if (doca_unlikely(EMU_ENTER_IS_SLOW() || !emu_is(task, EMU_MAGIC_TASK))) {
+		return submit_checked(__func__, task, DOCA_TASK_SUBMIT_FLAG_FLUSH);
+	}
 	return submit(__func__, task, DOCA_TASK_SUBMIT_FLAG_FLUSH, false);
 }
 
 doca_error_t
 doca_task_submit_ex(struct doca_task *task, uint32_t flags)
 {
-	EMU_ENTER("task_submit_ex");
-	EMU_CHECK(task, EMU_MAGIC_TASK);
-	if ((flags & ~(uint32_t)(DOCA_TASK_SUBMIT_FLAG_FLUSH |
-				 DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS)) != 0) {
-		return DOCA_ERROR_INVALID_VALUE;
+	if (doca_unlikely(EMU_ENTER_IS_SLOW() || !emu_is(task, EMU_MAGIC_TASK) ||
+			  (flags & ~SUBMIT_FLAGS) != 0)) {
+		return submit_checked(__func__, task, flags);
 	}
 	return submit(__func__, task, flags, false);
 }
