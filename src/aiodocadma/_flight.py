@@ -8,7 +8,6 @@ import functools
 import logging
 import os
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aiodocadma import _evidence, _native, _worker
@@ -16,6 +15,7 @@ from aiodocadma._events import CHANNEL_STATES, EventKind
 
 if TYPE_CHECKING:
     import asyncio
+    from pathlib import Path
 
     from aiodocadma._dma import DMA
     from aiodocadma._pending import PendingCopy
