@@ -40,6 +40,12 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 			true; /* until the long ones are through: the next short one may follow */
 	}
 	ch->counters.copies_started++;
+	if (copy->length < ch->config.crossover_bytes &&
+	    ch->counters.copies_below_crossover++ == 0) {
+		adma_recorder_note(&ch->recorder,
+				   (struct adma_event){.kind = ADMA_EVENT_BELOW_CROSSOVER,
+						       .bytes = copy->length});
+	}
 	if (graveyard_full(ch)) {
 		adma_channel_park(ch);
 	}

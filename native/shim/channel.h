@@ -140,6 +140,7 @@ struct adma_counters {
 	uint64_t copies_flushed; /* another's failure ended them, and they were not replayed */
 	uint64_t copies_cancelled;
 	uint64_t copies_abandoned;
+	uint64_t copies_below_crossover; /* so short that the CPU's own copy costs less */
 	uint64_t segments_submitted;
 	uint64_t segments_completed;
 	uint64_t segments_failed;
@@ -174,6 +175,7 @@ struct adma_channel_config {
 		fair_window_bytes; /* and give DOCA no more than this; a copy is short up to this */
 	uint32_t turn_budget_ns;   /* a turn stops progressing after this long; 0: never */
 	uint32_t spin_ns;	   /* poll so long for a completion before arming; 0: never */
+	uint64_t crossover_bytes;  /* shorter copies are counted and told of; 0: none */
 	uint8_t replay;		   /* replay segments that another task's failure flushed */
 	uint8_t measure_latency;   /* keep the histogram of latencies */
 };

@@ -27,7 +27,8 @@ enum adma_event_kind {
 	ADMA_EVENT_UNCLEARED,	 /* doca_pe_clear_notification() failed: code */
 	ADMA_EVENT_STALLED,	 /* nothing ended for long: from is the cause, of the layer above */
 	ADMA_EVENT_PEER_LOST,	 /* that task's memory is a peer's, who has gone or taken it back */
-	ADMA_EVENT_LOST,	 /* the engine is lost: code, if a call of DOCA said so */
+	ADMA_EVENT_BELOW_CROSSOVER, /* the first copy that the CPU's own would have beaten: bytes */
+	ADMA_EVENT_LOST,	    /* the engine is lost: code, if a call of DOCA said so */
 };
 
 struct adma_event {

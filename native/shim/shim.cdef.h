@@ -117,6 +117,7 @@ struct adma_counters {
 	uint64_t copies_flushed;
 	uint64_t copies_cancelled;
 	uint64_t copies_abandoned;
+	uint64_t copies_below_crossover;
 	uint64_t segments_submitted;
 	uint64_t segments_completed;
 	uint64_t segments_failed;
@@ -148,6 +149,7 @@ struct adma_channel_config {
 	uint64_t fair_window_bytes;
 	uint32_t turn_budget_ns;
 	uint32_t spin_ns;
+	uint64_t crossover_bytes;
 	uint8_t replay;
 	uint8_t measure_latency;
 };
@@ -228,6 +230,7 @@ enum adma_event_kind {
 	ADMA_EVENT_UNCLEARED,
 	ADMA_EVENT_STALLED,
 	ADMA_EVENT_PEER_LOST,
+	ADMA_EVENT_BELOW_CROSSOVER,
 	ADMA_EVENT_LOST,
 };
 

@@ -73,6 +73,7 @@ class Engine:
         graveyard_maps: Closed maps that may stay registered before the context is recycled.
         graveyard_bytes: Bytes that these may pin.
         measure_latency: Keep the histogram of latencies.
+        crossover_of: From which length on a copy by a device costs less than one by the CPU; shorter ones are counted.
 
     Raises:
         LibraryError: If no usable DOCA library is found.
@@ -95,6 +96,7 @@ class Engine:
         graveyard_maps: int,
         graveyard_bytes: int,
         measure_latency: bool = False,
+        crossover_of: Callable[[DeviceInfo], int] = lambda device: 0,
     ) -> None:
         self.library: Final[Library] = open_library(library)
         self.library.skew = verdict(self.library).sentence  # errors say so first
@@ -119,6 +121,7 @@ class Engine:
                     graveyard_maps=graveyard_maps,
                     turn_budget=TURN_BUDGET,
                     spin=spin,
+                    crossover=crossover_of(self.device),
                     replay=on_flush == "replay",
                     measure_latency=measure_latency,
                 )

@@ -36,6 +36,7 @@ class EventKind(enum.StrEnum):
     UNCLEARED = "uncleared"  # clearing the notification failed
     STALLED = "stalled"  # nothing ended for stall_timeout seconds
     PEER_LOST = "peer_lost"  # that task's memory is a peer's, who has gone or taken it back
+    BELOW_CROSSOVER = "below_crossover"  # the first copy so short that the CPU's own costs less
     LOST = "lost"  # there is no working context any more
 
 
@@ -90,7 +91,7 @@ class Event:
         kind: What it is about.
         text: The same in words, one line.
         code: The name of DOCA's error code without ``DOCA_ERROR_``, if there is one.
-        nbytes: Bytes of the task that failed.
+        nbytes: Bytes of the task that failed, or of the copy below the crossover.
         cause: Of a stall.
 
     Source: aiodocadma.
@@ -140,6 +141,9 @@ def _event(native: _native.NativeEvent) -> Event:
             text = f"nothing ended for long: {cause.text}"
         case EventKind.PEER_LOST:
             text = "the failed task's memory is a peer's, who has gone or taken it back"
+        case EventKind.BELOW_CROSSOVER:
+            nbytes = native.nbytes
+            text = f"a copy of {nbytes} bytes is below the crossover: the CPU's own costs less; see advise()"
         case EventKind.LOST:
             text = f"the engine is lost: {code or 'see the log'}"
     return Event(native.number, native.time, kind, text, code, nbytes, cause)

@@ -382,6 +382,7 @@ class NativeDevice:
         graveyard_maps: int,
         turn_budget: float,
         spin: float,
+        crossover: int,
         replay: bool,
         measure_latency: bool,
     ) -> NativeChannel:
@@ -397,6 +398,7 @@ class NativeDevice:
         config.graveyard_maps = graveyard_maps
         config.turn_budget_ns = int(turn_budget * 1e9)
         config.spin_ns = int(spin * 1e9)
+        config.crossover_bytes = crossover
         config.replay = replay
         config.measure_latency = measure_latency
         out = ffi.new("struct adma_channel **")

@@ -15,7 +15,10 @@ from aiodocadma.exceptions import WrongLoopError
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
     from types import TracebackType
+
+    from aiodocadma._devices import DeviceInfo
 
 __all__ = ["open_dma"]
 
@@ -23,6 +26,23 @@ MAX_SPIN: Final = 0.001  # seconds: the loop does nothing else meanwhile
 # Policy, not limits of a device.
 CACHE_MAPS: Final = 2048
 CACHE_BYTES: Final = 128 * 1024 * 1024
+
+
+def _folder(path: str | os.PathLike[str] | None) -> Path | None:
+    if path is None:
+        return None
+    from pathlib import Path
+
+    return Path(path)
+
+
+def _crossover_of(device: DeviceInfo) -> int:
+    """In the worker that opens; on the emulator the CPU does the work of both."""
+    if device.emulated:
+        return 0
+    from aiodocadma.advice import crossover_of
+
+    return crossover_of(device)
 
 
 class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
@@ -108,11 +128,6 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             if bound < 0:
                 raise ValueError(f"{name} must not be negative, but is {bound}")
         cache = RegistrationCache(cache_maps // 2, cache_bytes // 2)
-        folder = None
-        if evidence_dir is not None:
-            from pathlib import Path
-
-            folder = Path(evidence_dir)
         self._open = functools.partial(
             Engine,
             library,
@@ -122,17 +137,18 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             window_bytes,
             on_flush,
             spin,
-            folder,
+            _folder(evidence_dir),
             measure_latency=measure_latency,
             graveyard_maps=cache_maps - cache_maps // 2,
             graveyard_bytes=cache_bytes - cache_bytes // 2,
+            crossover_of=_crossover_of,
         )
         self._bind = functools.partial(
             DMA,
             max_waiting=max_waiting,
             drain_timeout=drain_timeout,
             stall_timeout=stall_timeout,
-            flight_dir=Path(flight_dir) if flight_dir is not None else None,
+            flight_dir=_folder(flight_dir),
             cache=cache,
         )
         self._dma: DMA | None = None

@@ -72,6 +72,7 @@ class Statistics:
         copies_flushed: Ended because another's failure flushed them, and they were not replayed.
         copies_cancelled: Ended as cancelled, whatever the engine made of them.
         copies_abandoned: Ended because the DMA was closed or lost before DOCA had all of them.
+        copies_below_crossover: Copies so short that the CPU's own costs less; none on the emulator. See ``advise()``.
         segments_submitted: Memcpy tasks given to DOCA, replays included.
         segments_completed: Tasks that ended with success.
         segments_failed: Tasks that failed for their own sake.
@@ -114,6 +115,7 @@ class Statistics:
     copies_flushed: int
     copies_cancelled: int
     copies_abandoned: int
+    copies_below_crossover: int
     segments_submitted: int
     segments_completed: int
     segments_failed: int

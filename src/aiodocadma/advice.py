@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from aiodocadma._devices import DeviceInfo
     from aiodocadma._dma import DMA
 
 __all__ = [
@@ -551,6 +552,23 @@ def _store(calibration: Calibration) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def crossover_of(device: DeviceInfo) -> int:
+    """
+    From which length on copies of registered memory pay off on a card: as measured there, else as assumed.
+
+    Args:
+        device: The card's.
+
+    Returns:
+        Bytes; 0 where no copy pays off.
+
+    Source: aiodocadma.
+    """
+    stored = stored_calibration()
+    measured = stored is not None and stored.device == device.name and not stored.emulated
+    return (stored if stored is not None and measured else _assumed()).crossover() or 0
 
 
 def stored_calibration() -> Calibration | None:

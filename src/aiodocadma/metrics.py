@@ -31,6 +31,12 @@ _COUNTERS: Final[tuple[tuple[str, str, str | None, dict[str, str]], ...]] = (
         {name: f"copies_{name}" for name in ("completed", "failed", "flushed", "cancelled", "abandoned")},
     ),
     (
+        "copies_below_crossover",
+        "Copies so short that the CPU's own costs less.",
+        None,
+        {"": "copies_below_crossover"},
+    ),
+    (
         "tasks",
         "Tasks given to DOCA, replays included, and what became of them.",
         "event",
