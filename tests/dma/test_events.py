@@ -305,6 +305,19 @@ async def test_an_engine_that_refuses() -> None:
         await asyncio.gather(*futures, return_exceptions=True)
 
 
+async def test_a_stall_that_lasts_is_told_of_once() -> None:
+    """Whatever led to it must stay in the recorder; the watchdog goes on counting."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(stall_timeout=0.01) as dma:
+        events = dma.events()
+        future = dma.copy(b"abc", bytearray(3))
+        await until(lambda: dma.statistics().watchdog_hits >= 3, "three looks of the watchdog")
+        emulator.step()
+        await future
+        await dma.aclose()
+        assert [event.kind async for event in events].count(EventKind.STALLED) == 1
+
+
 def test_each_cause_has_words() -> None:
     assert set(_events._CAUSES) == set(StallCause)
     assert len({cause.text for cause in StallCause}) == len(StallCause)
