@@ -35,7 +35,7 @@ async def stepped_until(*futures: asyncio.Future[Any], what: str) -> None:
         emulator.step(100)
         return all(future.done() for future in futures)
 
-    await until(done, what, limit=20_000)
+    await until(done, what, limit=2_000_000)  # turns are short, and registrations run in threads
 
 
 class Pages:
