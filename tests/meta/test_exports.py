@@ -21,7 +21,8 @@ def test_all_names_exist_once_and_are_public(module: ModuleType) -> None:
 
 def test_package_hides_what_it_does_not_export() -> None:
     exported = {*aiodocadma.__all__, *(module.__name__.rpartition(".")[2] for module in modules())}
-    stray = {name for name in vars(aiodocadma) if not name.startswith("_")} - exported
+    # pytest puts names with @ into modules whose asserts it rewrites, as those of a package with a plugin.
+    stray = {name for name in vars(aiodocadma) if not name.startswith(("_", "@"))} - exported
     assert not stray
 
 
