@@ -22,9 +22,8 @@ def pytest_asyncio_loop_factories(
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> None:
-    """Keep collected tests, and reports of those that ran, out of garbage collections: many a test has one run."""
+def pytest_collection_finish() -> None:
+    """Keep the thousands of collected tests out of garbage collections: many a test has it run, and measures time."""
     gc.collect()
     gc.freeze()
 

@@ -927,7 +927,13 @@ QUICK = settings(
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_machine(engine: str, loop: str) -> None:
-    run_state_machine_as_test(machine(engine, loop), settings=QUICK)
+    # It collects garbage hundreds of times, and what thousands of tests have left behind is in it.
+    gc.collect()
+    gc.freeze()
+    try:
+        run_state_machine_as_test(machine(engine, loop), settings=QUICK)
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.deep
