@@ -129,6 +129,7 @@ async def test_b34_never_retrieved_after_a_cancel_race() -> None:
         emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
         task = asyncio.ensure_future(dma.copy_coroutine(b"abc", bytearray(3)))
         await until(in_flight, "the copy in flight")
+        await turns()
         task.cancel()
         await turns()
         release()
@@ -148,6 +149,7 @@ async def test_b34_never_retrieved_after_a_cancel_race() -> None:
         emulator.inject(emulator.Fault("completion", status="IO_FAILED", fatal=False))
         dropped = dma.copy(b"abc", bytearray(3))
         await until(in_flight, "the second copy in flight")
+        await turns()  # the doorbell is rung
         dropped.cancel()
         del dropped
         release()
