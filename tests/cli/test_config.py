@@ -56,4 +56,4 @@ def test_nothing_asked_for(run: Run) -> None:
     result = run("config")
     assert result.returncode == 2
     assert result.stdout == ""
-    assert "config: say what to print" in result.stderr
+    assert "aiodocadma config: error: say what to print" in result.stderr

@@ -6,22 +6,26 @@ import argparse
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import aiodocadma
-from aiodocadma.advice import Advice, Cost, Route
 from aiodocadma.cli._checks import wrapped
 from aiodocadma.cli._exit import ExitCode
 from aiodocadma.cli._look import format_bytes, table
+from aiodocadma.cli._options import Commands, add_command, size
 
+if TYPE_CHECKING:
+    from aiodocadma.advice import Advice, Cost
+
+EXIT_CODES: Final = "exit codes: 0 use DMA, 1 failed, 2 wrong usage, 3 use something else, 130 interrupted"
 SOMETHING_ELSE: Final = 3
 
 _NAMES: Final = {
-    Route.CPU: "the CPU",
-    Route.DMA: "DMA",
-    Route.RDMA: "RDMA",
-    Route.COMCH: "Comch",
-    Route.CHAIN: "the accelerators' own queues",
+    "cpu": "the CPU",
+    "dma": "DMA",
+    "rdma": "RDMA",
+    "comch": "Comch",
+    "chain": "the accelerators' own queues",
 }
 
 
@@ -57,7 +61,7 @@ def _cells(cost: Cost | None) -> tuple[str, str]:
 
 
 def _lines(advice: Advice) -> Iterator[str]:
-    yield from wrapped(f"Use {_NAMES[advice.route]} (rule {advice.rule}): {advice.reason}.")
+    yield from wrapped(f"Use {_NAMES[advice.route.value]} (rule {advice.rule}): {advice.reason}.")
     yield ""
     rows = [(estimate.route.value.upper(), *_cells(estimate.cost)) for estimate in advice.estimates]
     yield from table(("path", "time", "cpu time"), rows)
@@ -115,3 +119,42 @@ def run_advise(args: argparse.Namespace) -> int:
         args.usage_error(str(error))
     print(json.dumps(_record(advice), indent=2) if args.json else "\n".join(_lines(advice)))
     return ExitCode.DONE if advice.use_dma else SOMETHING_ELSE
+
+
+def add_advise(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "advise",
+        run_advise,
+        help="say whether a copy should go by DMA at all",
+        description="Say which path a copy should take: the CPU, DMA, RDMA, Comch, or staying in a chain of "
+        "accelerators. Needs no device and no DOCA.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("src", metavar="SRC", choices=("local", "peer"), help="where the source is: local or peer")
+    parser.add_argument("dst", metavar="DST", choices=("local", "peer"), help="where the destination is")
+    parser.add_argument("length", metavar="LENGTH", type=size, help="bytes per copy; K, M, G are powers of 1024")
+    parser.add_argument(
+        "--pattern",
+        choices=("bulk", "once", "messages"),
+        default="bulk",
+        help="many copies over the same memory (default), a single one, or messages to a consumer",
+    )
+    parser.add_argument(
+        "--peer",
+        choices=("pci", "network"),
+        help="where the peer is: across PCIe, as host and DPU are (default), or across a network",
+    )
+    parser.add_argument(
+        "--chain",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="an accelerator that works on the data next; may be given several times",
+    )
+    parser.add_argument("--registered", action="store_true", help="both sides are registered already")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first, and keep the result for later"
+    )
+    parser.set_defaults(usage_error=parser.error)

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._options import Commands, add_command, add_device, count, size
 from aiodocadma.cli._progress import Rows, open_rows
 from aiodocadma.exceptions import AiodocadmaError
 
@@ -146,10 +147,10 @@ def crossover(points: Sequence[Point]) -> int | None:
         best[point.size] = min(best.get(point.size, taken), taken)
         cpu[point.size] = min(cpu.get(point.size, point.cpu_seconds), point.cpu_seconds)
     found = None
-    for size in sorted(best, reverse=True):
-        if best[size] >= cpu[size]:
+    for nbytes in sorted(best, reverse=True):
+        if best[nbytes] >= cpu[nbytes]:
             break
-        found = size
+        found = nbytes
     return found
 
 
@@ -295,3 +296,38 @@ def _conclusion(size: int | None, device: aiodocadma.DeviceInfo) -> str:
     if device.emulated:
         line += "\nThe emulator copies with the CPU: these figures say nothing about a card."
     return line
+
+
+def add_bench(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "bench",
+        lambda args: asyncio.run(bench(args)),
+        help="measure copies on this machine",
+        description="Measure copies of each SIZE at each DEPTH, beside the CPU's own copy, and tell from which size on "
+        "the engine is quicker. throughput: copies gathered, COUNT at once; max-bandwidth: the same behind one future; "
+        "bulk-latency: a batch of COUNT from its start to its end; precision-latency: one copy at a time.",
+    )
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="what to measure (default: %(default)s)")
+    parser.add_argument(
+        "--sizes",
+        metavar="SIZE",
+        type=size,
+        nargs="+",
+        default=[64, 4 << 10, 64 << 10, 1 << 20, 16 << 20],
+        help="bytes per copy; K, M, G are powers of 1024 (default: 64 4K 64K 1M 16M)",
+    )
+    parser.add_argument(
+        "--depths",
+        metavar="COUNT",
+        type=count,
+        nargs="+",
+        default=[1, 16, 256],
+        help="copies at once; precision-latency has one (default: 1 16 256)",
+    )
+    parser.add_argument(
+        "--seconds", metavar="SECONDS", type=float, default=0.5, help="time for each figure (default: %(default)s)"
+    )
+    parser.add_argument("--compare", metavar="FILE", help="show the ratio to an earlier --json record of that mode")
+    add_device(parser)

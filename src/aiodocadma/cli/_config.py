@@ -11,6 +11,7 @@ from typing import Final
 
 from aiodocadma._library import emulator_folder
 from aiodocadma.cli._exit import ExitCode
+from aiodocadma.cli._options import Commands, add_command
 
 _LIBRARIES: Final = ("doca_dma", "doca_argp", "doca_common")
 
@@ -50,7 +51,7 @@ def print_config(args: argparse.Namespace) -> int:
     Print what was asked for, one item a line.
 
     Args:
-        args: ``json``; ``items``, keys of ``ITEMS``.
+        args: ``json``; ``items``, keys of ``ITEMS``, at least one.
 
     Returns:
         The exit code.
@@ -60,7 +61,25 @@ def print_config(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
+    if not args.items:
+        args.usage_error("say what to print, see aiodocadma config --help")
     root = emulator_folder()
     values = {item: ITEMS[item][1](root) for item in args.items}
     print(json.dumps(values, indent=2) if args.json else "\n".join(values.values()))
     return ExitCode.DONE
+
+
+def add_config(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "config",
+        print_config,
+        help="show how to build C programs on the emulator",
+        description="Print what a C or C++ program is built and run with on the embedded emulator, one line for each "
+        "option, for example: cc -o prog prog.c $(aiodocadma config --cflags --libs)",
+        library=False,
+    )
+    for item, (what, _) in ITEMS.items():
+        parser.add_argument(f"--{item}", dest="items", action="append_const", const=item, help=what)
+    parser.set_defaults(items=[], usage_error=parser.error)

@@ -8,6 +8,7 @@ Files are never mapped: kernels refuse to pin such pages.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, open_source, open_target
+from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device
 from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError
@@ -143,3 +145,26 @@ def _report(args: argparse.Namespace, device: aiodocadma.DeviceInfo, done: int, 
         return
     verified = ", verified" if digest else ""
     print(f"{args.dst}: {summary(done, seconds, device)}{verified}", file=sys.stderr)
+
+
+def add_copy(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "copy",
+        lambda args: asyncio.run(copy_file(args)),
+        help="copy a file through the engine",
+        description="Copy SRC to DST; every byte passes through the DMA engine. Reading, DMA and writing overlap. DST "
+        "appears whole or not at all: it is written under a temporary name in the same folder, then renamed.",
+    )
+    parser.add_argument("src", metavar="SRC", help="file, FIFO or device to read until its end")
+    parser.add_argument(
+        "dst", metavar="DST", help="file to write, or a folder to write into; a FIFO or a device is written in place"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="read DST back from disk and compare its SHA-256 with that of what was read",
+    )
+    add_device(parser)
+    add_blocks(parser, "twice SIZE")

@@ -11,6 +11,7 @@ import aiodocadma
 from aiodocadma._host import host_kind
 from aiodocadma.cli._exit import ExitCode
 from aiodocadma.cli._look import table
+from aiodocadma.cli._options import Commands, add_command
 
 # The queries by library, as DOCA calls them.
 QUERIES = {
@@ -106,3 +107,19 @@ def list_devices(args: argparse.Namespace) -> int:
     else:
         print(_text(devices, args.caps))
     return ExitCode.DONE if any(info.dma_supported for info in devices) else ExitCode.NO_DEVICE
+
+
+def add_devices(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "devices",
+        list_devices,
+        help="list the devices",
+        description="List all devices, also those that cannot do DMA, with the reason.",
+    )
+    parser.add_argument(
+        "--caps",
+        action="store_true",
+        help="ask each device what it can do, and show it; with --json as a capability snapshot",
+    )

@@ -7,13 +7,20 @@ import json
 import sys
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiodocadma._version import __version__
 from aiodocadma.cli._checks import check_lines, wrapped
-from aiodocadma.doctor import Report, System, examine, write_bundle
+from aiodocadma.cli._options import Commands, add_command
+
+if TYPE_CHECKING:
+    from aiodocadma.doctor import Report
 
 NO_BUNDLE: Final = 8
+EXIT_CODES: Final = (
+    "exit codes: 0 nothing fails; 1 to 7 the lowest layer that fails (1 install, 2 version, 3 build, 4 link, "
+    "5 runtime, 6 program, 7 driver; 2 also for wrong usage); 8 the bundle could not be written"
+)
 
 
 def report_lines(report: Report) -> Iterator[str]:
@@ -48,6 +55,8 @@ def run_doctor(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
+    from aiodocadma.doctor import System, examine, write_bundle  # here: no other command needs it
+
     report = examine(System.here(args.library))
     print(json.dumps(report.env(), indent=2) if args.json else "\n".join(report_lines(report)))
     if args.bundle is not None:
@@ -59,3 +68,19 @@ def run_doctor(args: argparse.Namespace) -> int:
             return NO_BUNDLE
         print(f"aiodocadma: evidence is in {path}: look through it before you give it away", file=sys.stderr)
     return int(report.lowest_failing_layer or 0)
+
+
+def add_doctor(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "doctor",
+        run_doctor,
+        help="find out what is wrong with this machine's DOCA",
+        description="Examine the installation of DOCA, its versions, headers, libraries, devices and drivers, from the "
+        "bottom layer up. Only reads, and needs no privilege.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument(
+        "--bundle", metavar="DIR", help="also write the evidence into the new folder DIR, without addresses and secrets"
+    )

@@ -8,8 +8,9 @@ import json
 from aiodocadma._events import code_name
 from aiodocadma._explain import explain, number_of
 from aiodocadma.cli._exit import ExitCode
+from aiodocadma.cli._options import Commands, add_command
 
-__all__ = ["code", "print_explanation"]
+__all__ = ["add_explain"]
 
 
 def code(text: str) -> int:
@@ -48,3 +49,17 @@ def print_explanation(args: argparse.Namespace) -> int:
     text = explain(args.code)
     print(json.dumps({"code": args.code, "name": code_name(args.code), "text": text}, indent=2) if args.json else text)
     return ExitCode.DONE
+
+
+def add_explain(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "explain",
+        print_explanation,
+        help="explain an error code of DOCA",
+        description="Print what an error code of DOCA means, which causes are looked for when it occurs, and what to "
+        "do. Needs no DOCA.",
+        library=False,
+    )
+    parser.add_argument("code", metavar="CODE", type=code, help="for example IO_FAILED, DOCA_ERROR_IO_FAILED or 17")

@@ -6,14 +6,19 @@ import argparse
 import re
 import ssl
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.exceptions import UsageError
-from aiodocadma.peer import PeerAddress, Publication
+
+if TYPE_CHECKING:
+    from aiodocadma.peer import PeerAddress, Publication
 
 
 def address(text: str) -> PeerAddress:
     """For argparse, which shows no reason of its own but this error's."""
+    from aiodocadma.peer import PeerAddress  # here: most commands have no peer
+
     try:
         return PeerAddress.parse(text)
     except ValueError as error:

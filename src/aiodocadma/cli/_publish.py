@@ -16,16 +16,19 @@ import ssl
 import stat
 import sys
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiodocadma
-from aiodocadma import peer
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, open_source
 from aiodocadma.cli._look import format_bytes
-from aiodocadma.cli._peer import FileInfo, security_message, tls
+from aiodocadma.cli._options import Commands, add_command, add_device, user
+from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
 from aiodocadma.cli._progress import Progress, open_progress
 from aiodocadma.exceptions import AiodocadmaError, UsageError
+
+if TYPE_CHECKING:
+    from aiodocadma.peer import Publisher
 
 
 def _names(paths: list[str]) -> dict[str, str]:
@@ -84,6 +87,8 @@ async def publish_files(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
+    from aiodocadma import peer  # here: most commands have no peer
+
     cancel_on_signals()
     names = _names(args.files)
     context = tls(args, ssl.Purpose.CLIENT_AUTH)
@@ -141,7 +146,7 @@ async def _load(
 
 def _report(
     args: argparse.Namespace,
-    publisher: peer.Publisher,
+    publisher: Publisher,
     device: aiodocadma.DeviceInfo,
     files: list[tuple[str, FileInfo]],
 ) -> None:
@@ -160,3 +165,33 @@ def _report(
     print(f"{publisher.address}: {what}, {total}, until Ctrl-C; pull with", file=sys.stderr)
     for name, _ in files:
         print(f"  aiodocadma pull {publisher.address} {name} .", file=sys.stderr)
+
+
+def add_publish(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "publish",
+        lambda args: asyncio.run(publish_files(args)),
+        help="let another process pull files through its engine",
+        description="Read each FILE into memory and let the other side of the card, the DPU or the host, pull it under "
+        "its base name: aiodocadma pull. On the emulator that is any other process. Runs until it is interrupted.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="file to publish; it must fit into memory")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        type=address,
+        required=True,
+        help="unix:PATH, or tcp:HOST:PORT; port 0 for any that is free",
+    )
+    parser.add_argument(
+        "--user",
+        metavar="NAME",
+        type=user,
+        action="append",
+        default=[],
+        help="user who may pull, too, through a Unix socket (default: this user and root)",
+    )
+    add_security(parser)
+    add_device(parser)

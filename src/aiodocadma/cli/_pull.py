@@ -8,6 +8,7 @@ next pull of the same file, and only that, goes on there.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import logging
@@ -15,17 +16,22 @@ import ssl
 import sys
 import time
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiodocadma
-from aiodocadma import peer
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Target, Worker, open_target
 from aiodocadma.cli._look import format_bytes
-from aiodocadma.cli._peer import FileInfo, security_message, tls
+from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device, seconds
+from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
 from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError, DocaError, EngineLostError, UsageError
+
+if TYPE_CHECKING:
+    from aiodocadma.peer import Session
+
+DEFAULT_WAIT = 30.0  # seconds
 
 
 async def pull_file(args: argparse.Namespace) -> int:
@@ -48,6 +54,8 @@ async def pull_file(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
+    from aiodocadma import peer  # here: most commands have no peer
+
     cancel_on_signals()
     logging.getLogger(peer.__name__).addHandler(logging.NullHandler())  # what it warns of is shown below
     context = tls(args, ssl.Purpose.SERVER_AUTH)
@@ -181,7 +189,7 @@ def _keep(target: Target, info: FileInfo, args: argparse.Namespace) -> None:
 
 def _report(
     args: argparse.Namespace,
-    session: peer.Session,
+    session: Session,
     device: aiodocadma.DeviceInfo,
     info: FileInfo,
     done: int,
@@ -210,3 +218,36 @@ def _report(
     resumed = f", resumed at {format_bytes(start)}" if start else ""
     verified = ", verified" if info.sha256 is not None else ""
     print(f"{args.dst}: {summary(done, seconds, device)}{resumed}{verified}", file=sys.stderr)
+
+
+def add_pull(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "pull",
+        lambda args: asyncio.run(pull_file(args)),
+        help="copy a published file through the engine",
+        description="Copy the file that is published as NAME to DST; every byte comes through the DMA engine of this "
+        "side. Its SHA-256 is compared with the publisher's. DST appears whole or not at all; what an interrupted pull "
+        "has written is kept beside it, and the same pull goes on there.",
+    )
+    parser.add_argument(
+        "address", metavar="ADDRESS", type=address, help="where it is published: unix:PATH or tcp:HOST:PORT"
+    )
+    parser.add_argument("name", metavar="NAME", help="base name of the published file")
+    parser.add_argument(
+        "dst", metavar="DST", help="file to write, or a folder to write into; a FIFO or a device is written in place"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="read DST back from disk before comparing, not only what arrived"
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=seconds,
+        default=DEFAULT_WAIT,
+        help="how long to wait for the publisher, and for the name (default: %(default)s)",
+    )
+    add_security(parser)
+    add_device(parser)
+    add_blocks(parser, "SIZE")

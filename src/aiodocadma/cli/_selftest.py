@@ -8,12 +8,15 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiodocadma.cli._checks import check_lines, wrapped
 from aiodocadma.cli._exit import Exit, ExitCode
-from aiodocadma.doctor import Check, System, examine, write_bundle
-from aiodocadma.selftest import SelftestResult, compare, selftest
+from aiodocadma.cli._options import Commands, add_command, add_device
+
+if TYPE_CHECKING:
+    from aiodocadma.doctor import Check
+    from aiodocadma.selftest import SelftestResult
 
 BELOW: Final = (
     "below DMA: the same failure twice in the same environment. Running it a third time tells nothing new; start with "
@@ -22,6 +25,8 @@ BELOW: Final = (
 
 
 def _read(path: str) -> dict[str, Any]:
+    from aiodocadma.selftest import compare
+
     try:
         record = json.loads(Path(path).read_text())
         compare(record, record)
@@ -40,6 +45,8 @@ def _print(check: Check) -> None:
 
 
 def _bundle(args: argparse.Namespace, record: dict[str, Any]) -> str:
+    from aiodocadma.doctor import System, examine, write_bundle
+
     folder = args.bundle or f"aiodocadma-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     report = examine(System.here(args.library))
     return write_bundle(report, folder, {"selftest.json": json.dumps(record, indent=2) + "\n"})
@@ -67,6 +74,8 @@ def run_selftest(args: argparse.Namespace) -> int:
 
     Source: NVIDIA's published test loop for DOCA DMA.
     """
+    from aiodocadma.selftest import compare, selftest  # here: no other command needs it
+
     old = _read(args.compare) if args.compare else None
     if old is not None and _own(old, "below_dma"):
         raise Exit(
@@ -111,3 +120,28 @@ def _print_end(result: SelftestResult, own: dict[str, Any], old: str | None) -> 
     if old is not None:
         print(f"Compared with {old}: {own['outcome']}.")
     print("\n".join(wrapped(result.statement)), flush=True)
+
+
+def add_selftest(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "selftest",
+        run_selftest,
+        help="try whether copying works, by the bytes",
+        description="Copy in steps of growing size and compare every byte: capabilities, permissions, a small copy, "
+        "completions, cases that must be refused, a bulk copy. Runs on a card and on the emulator.",
+    )
+    add_device(parser)
+    parser.add_argument("--full", action="store_true", help="also a larger bulk copy, and copies for two seconds")
+    parser.add_argument(
+        "--compare",
+        metavar="OLD",
+        help="the JSON of the run before: say whether the change in between resolved, changed or left it; the same "
+        "failure twice means that the cause is below DMA",
+    )
+    parser.add_argument(
+        "--bundle",
+        metavar="DIR",
+        help="where the evidence goes if it fails (default: only after the same failure twice, into a new folder here)",
+    )

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.cli._look import format_bytes, format_count, format_seconds, table
-from aiodocadma.live import default_folder
+from aiodocadma.cli._options import Commands, add_command
 
 __all__ = ["Connection", "Screen", "show_top"]
 
+DEFAULT_INTERVAL: Final = 1.0  # seconds
 ANSWER_TIMEOUT: Final = 2.0  # seconds: a loop that is blocked longer shows as such
 HEADER: Final = (
     "pid",
@@ -147,7 +148,7 @@ class Screen:
         for path, connection in list(self._connections.items()):
             if connection.trouble is not None and path != self._path:
                 del self._connections[path]
-        for path in [self._path] if self._path is not None else sorted(default_folder().glob("*.sock")):
+        for path in [self._path] if self._path is not None else sorted(_folder().glob("*.sock")):
             if path not in self._connections:
                 self._connections[path] = Connection(path)
         return [record for connection in self._connections.values() for record in connection.look()]
@@ -256,8 +257,45 @@ def show_top(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def _folder() -> Path:
+    from aiodocadma.live import default_folder  # here: no other command needs asyncio's servers
+
+    return default_folder()
+
+
 def _nobody(screen: Screen, path: str | None) -> str:
     if path is not None and not os.path.exists(path):
         return f"{path}: no such socket"
-    where = path or str(default_folder())
+    where = path or str(_folder())
     return "; ".join(screen.troubles()) or f"no process serves in {where}: it must use aiodocadma.live.serve()"
+
+
+def interval(text: str) -> float:
+    """Parse a number of seconds, 0.05 or more: looking costs those who are looked at."""
+    value = float(text)
+    if not 0.05 <= value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+def add_top(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "top",
+        show_top,
+        help="watch the DMAs of running processes",
+        description="Show what the DMAs of running processes do: throughput, window, latency, who waits, restarts, "
+        "stalls. A process shows itself with aiodocadma.live.serve(). Without SOCKET, all processes of this user that "
+        "do are shown.",
+        library=False,
+    )
+    parser.add_argument("socket", metavar="SOCKET", nargs="?", help="the Unix socket of one process")
+    parser.add_argument("--once", action="store_true", help="print once and end; works without a terminal")
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=interval,
+        default=DEFAULT_INTERVAL,
+        help="time between two looks, over which rates are taken (default: %(default)g)",
+    )
