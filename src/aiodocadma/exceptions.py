@@ -246,7 +246,7 @@ class DocaError(AiodocadmaError):
         next_step: What to do next; it is the hint.
         caps_diff: Capabilities that changed since the device was opened, as ``{name: (before, now)}``, or None.
         tag: The ``tag`` given to ``copy()``, or None.
-        rule: The rule of DOCA DMA that applies, an identifier of ``docs/rules.md``, or None.
+        rule: The rule of DOCA DMA that applies, an identifier of ``docs/reference/rules.md``, or None.
         cause_name: The cause's name, as ``aiodocadma explain`` lists it, or None if none was found.
         evidence: What was collected below DMA when it failed there (the latest lines of DOCA's and of the kernel's log,
             the devices), as JSON can hold it, or None. Not redacted.

@@ -1,5 +1,5 @@
 """
-The pytest plugin of aiodocadma: options, markers and fixtures. ``docs/testing.md`` describes them.
+The pytest plugin of aiodocadma: options, markers and fixtures. ``docs/how-to/test-without-a-card.md`` describes them.
 
 pytest loads it in every run, so it imports nothing: what fixtures do is in ``_fixtures``, and importing aiodocadma
 waits until one of them is used. It is not in the package ``aiodocadma`` because importing a part imports the package.

@@ -20,5 +20,5 @@ def test_each_rule_has_a_c_test() -> None:
 
 
 def test_the_table_is_up_to_date() -> None:
-    """After a change: ``tools/emulator-rules > docs/emulator-rules.md``."""
-    assert run("tools/emulator-rules") == (ROOT / "docs" / "emulator-rules.md").read_text()
+    """After a change: ``tools/emulator-rules > docs/reference/emulator-rules.md``."""
+    assert run("tools/emulator-rules") == (ROOT / "docs" / "reference" / "emulator-rules.md").read_text()

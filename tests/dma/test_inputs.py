@@ -1,4 +1,4 @@
-"""What can be copied: every kind of buffer, and the documented outcome of each (the table in docs/memory.md)."""
+"""What can be copied: every kind of buffer, and what becomes of each (the table in docs/concepts/memory.md)."""
 
 from __future__ import annotations
 

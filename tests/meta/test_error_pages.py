@@ -18,6 +18,6 @@ def test_the_pages_are_up_to_date() -> None:
 
 
 def test_each_has_a_reproduction() -> None:
-    pages = [path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "index.md"]
+    pages = [path for path in (ROOT / "docs" / "reference" / "errors").glob("*.md") if path.name != "index.md"]
     assert len(pages) == 31
     assert all(path.read_text().count("```python\n") == 1 for path in pages)

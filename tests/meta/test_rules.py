@@ -21,5 +21,5 @@ def test_no_row_is_missing() -> None:
 
 
 def test_the_table_is_up_to_date() -> None:
-    """After a change: ``tools/rules > docs/rules.md``."""
-    assert run().stdout == (ROOT / "docs" / "rules.md").read_text()
+    """After a change: ``tools/rules > docs/reference/rules.md``."""
+    assert run().stdout == (ROOT / "docs" / "reference" / "rules.md").read_text()

@@ -1,5 +1,5 @@
 """
-The rules of the DOCA C ABI that the suite tests: the one list, from which ``docs/emulator-rules.md`` is made.
+The rules of the DOCA C ABI that the suite tests: the one list, from which ``docs/reference/emulator-rules.md`` is made.
 
 A rule's row is its name everywhere: in the conformance suite, in the C tests, in the table.
 """

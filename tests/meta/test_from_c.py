@@ -10,7 +10,7 @@ import pytest
 import aiodocadma
 from aiodocadma import peer
 
-PAGE = Path(__file__).parents[2] / "docs" / "host-and-dpu.md"
+PAGE = Path(__file__).parents[2] / "docs" / "from-c.md"
 
 
 @pytest.mark.rule("R78")
