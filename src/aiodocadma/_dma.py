@@ -1,25 +1,20 @@
 """
-The asyncio driver: with its reader (``_reader``) and its opening (``_open``) all that knows the event loop.
+The asyncio driver: what a user calls, and what C asks.
 
 Theory of operation. A ``DMA`` is a ``Channel`` (C, see ``native/shim/channel.h``) tied to one loop. ``copy()`` is C: it
 starts a copy and, where the engine cannot finish it at once, schedules one turn of the pump per turn of the loop. The
 turn gives DOCA more work, collects what ended, and arms the notification fd; the loop's reader of that fd, registered
-once, leads to the next turn. This module does what is not hot: opening, registering memory, closing, and the answers to
-the questions that C asks (the ``_on_...``, ``_refuse`` and ``_failure`` methods).
+once, leads to the next turn. What is not hot is Python: the answers to the questions that C asks (the ``_on_...``,
+``_refuse`` and ``_failure`` methods), and the parts that a DMA is made of: ``Registrar`` and ``PlainCopies`` register
+memory, ``Failures`` makes exceptions, ``Life`` restarts, loses and closes.
 
 Threads. Everything runs in the loop's thread except the calls of ``Engine``, which may block and run in short-lived
 worker threads: registration beside the running pump; recycling and closing while the channel is parked.
-
-Life. Closing is a state that the pump advances, never a task:
-
-    open -- aclose(): refuse, abandon, park --> draining -- parked, nothing registering --> reader removed
-         --> native close in a worker --> closed
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import functools
 import itertools
@@ -28,40 +23,34 @@ import threading
 import traceback
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, cast, overload
 
-from aiodocadma import _memlock, _native, _worker
+from aiodocadma import _native
 from aiodocadma._access import Access, Destination, ReadOnly, Source
 from aiodocadma._admission import Admission, wake
 from aiodocadma._cache import RegistrationCache
-from aiodocadma._causes import Evidence, Sides, checks_for
-from aiodocadma._engine import Engine, Unexamined
+from aiodocadma._engine import Engine
 from aiodocadma._events import Event, Events, Recorder, code_name
-from aiodocadma._examination import Examinations
+from aiodocadma._failures import Failures
 from aiodocadma._flight import FlightDumps
 from aiodocadma._held import HeldCopies
+from aiodocadma._life import Life
 from aiodocadma._many import Offsets, offset_columns
 from aiodocadma._memlock import MemlockBatch
 from aiodocadma._memory import Buffer, MemoryMap
 from aiodocadma._native import Channel, CopyFuture
 from aiodocadma._pending import PendingCopy, pending_copies
-from aiodocadma._plain import check_pinnable, view_of
+from aiodocadma._plain_copies import PlainCopies
 from aiodocadma._reader import Reader
+from aiodocadma._registrar import Registrar
 from aiodocadma._registrations import Registrations
-from aiodocadma._sides import Item, check_items, items_of, refusal
+from aiodocadma._sides import refusal
 from aiodocadma._statistics import Latency, Statistics
 from aiodocadma._watchdog import Watchdog
 from aiodocadma.exceptions import (
-    AccessError,
-    AiodocadmaError,
     ClosedError,
-    CopyManyError,
-    DocaError,
     DrainTimeoutError,
-    EngineLostError,
-    FlushedError,
     ForkedError,
-    InternalError,
     QueueFullError,
     WrongLoopError,
 )
@@ -78,10 +67,7 @@ __all__ = ["DMA", "DMAState", "open_dmas"]
 
 logger = logging.getLogger("aiodocadma")
 
-QUICK_PIN_BYTES: Final = 256 * 1024  # registering this much is cheaper than a thread
-MAX_FAULTS_IN_A_ROW: Final = 64  # without one completed task between them, then the engine is lost
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines of the same kind
-FINALIZE_TIMEOUT: Final = 0.25  # seconds a DMA that was dropped open waits for the engine
 
 _numbers = itertools.count()
 _open: weakref.WeakValueDictionary[int, DMA] = weakref.WeakValueDictionary()  # by number
@@ -92,14 +78,6 @@ def open_dmas() -> list[DMA]:
     # valuerefs(): the others iterate in Python, and fail when another thread opens one meanwhile.
     found = [dma for ref in _open.valuerefs() if (dma := ref()) is not None and not dma._forked]
     return sorted(found, key=lambda dma: dma._number)
-
-
-class _Closeable(Protocol):
-    def close(self) -> None: ...
-
-
-T = TypeVar("T")
-R = TypeVar("R", bound=_Closeable)
 
 
 class DMAState(enum.Enum):
@@ -158,19 +136,26 @@ class DMA(Channel):
             evict=cache.evict,
             buried=lambda: self._native.status().buried_bytes,
             copies=self._count_copies,
-            recycle=self._park,
+            recycle=lambda: self._life.park(),
             want_turns=functools.partial(self._want_turns, "registrations"),
-            ended=self._on_registered,
+            ended=self._closing_may_go_on,
         )
-        self._memlock = MemlockBatch(loop, engine.lockable, self._reclaimable)
+        memlock = MemlockBatch(loop, engine.lockable, self._reclaimable)
+        self._registrar = Registrar(self, engine, loop, self._registrations, memlock)
         self._turns_wanted: set[str] = set()  # by whom
-        self._recycling = False
-        self._lost: BaseException | None = None  # why
         self._max_waiting = max_waiting or 0
         self._limit_waiting(self._max_waiting)
         self._admission = Admission(loop, self._room, functools.partial(self._want_turns, "admission"))
+        self._plain_copies = PlainCopies(
+            self,
+            engine,
+            cache,
+            self._registrar,
+            self._registrations,
+            is_full=lambda: bool(self._max_waiting) and self._room() <= 0,
+            ended=self._admission.after_turn,
+        )
         self._held = HeldCopies(loop, drain_timeout, self._give_up_held)
-        self._fault_timer: asyncio.TimerHandle | None = None
         self._number = next(_numbers)  # tells the DMAs of a process apart
         self._recorder = Recorder(loop, self._native, self._want_events)
         self._watchdog = (
@@ -181,17 +166,27 @@ class DMA(Channel):
         if flight_dir is not None:
             self._recorder.watch(FlightDumps(self, loop, flight_dir).look)
         self._start_callbacks: list[Callable[[CopyFuture], object]] = []
-        self._examinations = Examinations(loop, engine.diagnosis.check, self._conclude, self._examined)
+        self._failures = Failures(
+            self, self._native, loop, engine.diagnosis, lambda: self._capabilities, self._closing_may_go_on
+        )
+        self._life = Life(
+            self,
+            engine,
+            loop,
+            self._recorder,
+            drain_timeout,
+            busy=lambda: bool(self._registrations) or self._failures.examining,
+            dismiss=self._dismiss,
+            recycled=self._recycled,
+            closed=self._forget,
+        )
         self._drainers: list[asyncio.Future[None]] = []
-        self._closing: asyncio.Future[None] | None = None
-        self._close_failure_told = False
-        self._native_closed = False  # or closing natively: hands off
         self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
         try:
             loop.add_reader(self._native.fd, Reader(self, loop))
         except BaseException:
-            self._native_closed = True  # the engine stays the caller's
+            self._life.disown()  # the engine stays the caller's
             self._detach()
             raise
         _open[self._number] = self
@@ -245,9 +240,9 @@ class DMA(Channel):
 
         Source: aiodocadma.
         """
-        if self._closing is not None or self._native_closed:
+        if self._life.closing or self._life.hands_off:
             return DMAState.CLOSED
-        if self._lost is not None:
+        if self._life.lost:
             return DMAState.LOST
         return DMAState.RUNNING if self._native.status().state == _native.RUNNING else DMAState.RESTARTING
 
@@ -383,13 +378,7 @@ class DMA(Channel):
         Source: ``doca_mmap_set_memrange``, ``doca_mmap_start``; ``mmap(2)``.
         """
         self._check()
-        if nbytes < 1:
-            raise ValueError(f"nbytes must be at least 1, not {nbytes}")
-        if align is not None and (align < 1 or align & (align - 1)):
-            raise ValueError(f"align must be a power of two, not {align}")
-        huge_page = _memlock.huge_page_size(hugepages)
-        alloc = functools.partial(self._engine.alloc, nbytes, align=align or 0, huge_page=huge_page)
-        return await self._register(nbytes, alloc, None, quick=not huge_page)
+        return await self._registrar.alloc(nbytes, hugepages, align)
 
     @overload
     async def register(self, obj: bytes, *, access: Literal["read"] | None = None) -> MemoryMap[ReadOnly]: ...
@@ -421,26 +410,12 @@ class DMA(Channel):
         Cancellation: Waits for the registration under way, undoes it, then raises.
         Source: ``doca_mmap_set_memrange``, ``doca_mmap_set_permissions``, ``doca_mmap_start``.
         """
+        self._check()
         try:
-            return await self._register_object(obj, access)
+            return await self._registrar.register(obj, access)
         except BaseException as exc:
             traceback.clear_frames(exc.__traceback__)  # whoever keeps the exception must not keep the memory locked
             raise
-
-    async def _register_object(self, obj: Any, access: Access | None) -> MemoryMap[Any]:
-        self._check()
-        if access not in (None, "read", "write"):
-            raise ValueError(f"access must be 'read' or 'write', not {access!r}")
-        plain = view_of(obj, "obj")
-        if plain.nbytes == 0:
-            raise ValueError("obj must hold at least one byte")
-        if access == "write" and plain.readonly:
-            raise AccessError("obj is read-only", hint="access='read' registers a source.")
-        writable = access != "read" and not plain.readonly
-        if writable:
-            check_pinnable(plain, "obj")
-        register = functools.partial(self._engine.register, plain, writable)
-        return await self._register(plain.nbytes, register, plain.lock)
 
     async def import_memory(
         self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool = False
@@ -481,82 +456,6 @@ class DMA(Channel):
         from aiodocadma._remote import export_map
 
         return await export_map(self, memory, access)
-
-    async def _register(
-        self, nbytes: int, register: Callable[..., int | None], keep: object, *, quick: bool = True
-    ) -> MemoryMap[Any]:
-        """Register in the loop what is quickly registered, else in a worker."""
-        await self._memlock.check(nbytes)
-        if quick and nbytes <= QUICK_PIN_BYTES:
-            try:
-                registered = self._now(functools.partial(register, wait=False))
-            except Unexamined as unexamined:
-                evidence = unexamined.evidence
-                raise await _worker.call(self._engine.diagnosis.of, evidence) from None
-            if registered is not None:
-                return MemoryMap._adopt(self, registered, keep)
-        return await self._in_worker(register, lambda registered: MemoryMap._adopt(self, cast(int, registered), keep))
-
-    def _now(self, register: Callable[[], T | None]) -> T | None:
-        """Try to register without a worker; None if that has to wait."""
-        if self._registrations.short_of_memory:
-            return None
-        try:
-            return register()
-        except Unexamined as error:
-            if not self._engine.is_short_of_memory(error) or not self._registrations.can_wait():
-                raise
-            return None  # a worker tries again, and makes room
-
-    async def _in_worker(
-        self, function: Callable[[], T], adopt: Callable[[T], R], locks: list[object] | None = None
-    ) -> R:
-        """
-        Run a registration; ``adopt`` makes its owner in the loop, who is closed again if the caller is cancelled.
-
-        ``locks`` is emptied when it has ended: until then they keep maps from being closed.
-        """
-        outcome: asyncio.Future[R] = self._loop.create_future()
-
-        def then(result: T | None, exception: BaseException | None) -> None:
-            try:
-                if exception is not None:
-                    raise exception
-                outcome.set_result(adopt(cast(T, result)))
-            except BaseException as exc:
-                outcome.set_exception(exc)
-            if locks is not None:
-                locks.clear()
-
-        self._registrations.run(function, then)
-        stop = await _worker.wait_out(outcome)
-        owner = outcome.result()
-        if stop is not None:
-            owner.close()
-            raise stop
-        return owner
-
-    def _on_registered(self) -> None:
-        if self._closing is not None:
-            self._advance()
-
-    def _park(self) -> None:
-        """Have the context made anew as soon as DOCA holds nothing."""
-        self._native.park()
-        self._advance()
-
-    def _count_copies(self) -> tuple[int, int]:
-        counters = self._native.counters()
-        started = counters["copies_started"]
-        return started, started - self._native.status().pending
-
-    def _reclaimable(self) -> int:
-        """Bytes that are locked, but for no copy and no open map."""
-        return self._cache.nbytes + self._native.status().buried_bytes
-
-    def _want_turns(self, who: str, wanted: bool) -> None:
-        (self._turns_wanted.add if wanted else self._turns_wanted.discard)(who)
-        self._want_room(bool(self._turns_wanted))
 
     # ---- copies
 
@@ -680,111 +579,18 @@ class DMA(Channel):
 
     def _room(self) -> int:
         """Places left for waiting copies; what is being registered waits, too."""
-        if self._closing is not None or self._lost is not None:
+        if self._life.over:
             return 1  # whoever tries is refused
         return self._max_waiting - self._native.status().waiting - len(self._registrations)
 
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""
+        self._check()
         try:
-            return self._copy_items(src, dst, tag)
+            return self._plain_copies.copy(src, dst, tag)
         except BaseException as exc:
             traceback.clear_frames(exc.__traceback__)  # whoever keeps the exception must not keep the memory locked
             raise
-
-    def _copy_items(self, src: Any, dst: Any, tag: object) -> CopyFuture:
-        self._check()
-        sources, destinations = items_of(src, "src", dst), items_of(dst, "dst", src, writable=True)
-        nbytes = check_items(sources, destinations)
-        if nbytes == 0:
-            return self._empty(tag)
-        if self._max_waiting and self._room() <= 0:
-            self._refuse("full")
-        for item in destinations:
-            if item.buffer is None:
-                check_pinnable(item.plain, item.argument)
-        # What is empty cannot be registered, and takes no part.
-        sources = [item for item in sources if item.plain.nbytes]
-        items = [*sources, *(item for item in destinations if item.plain.nbytes)]
-        num_sources = len(sources)
-        buffers = [item.buffer or self._cached(item) for item in items]
-        missing = [i for i, buffer in enumerate(buffers) if buffer is None]
-        if sum(items[i].plain.nbytes for i in missing) <= QUICK_PIN_BYTES:
-            try:
-                mapped = self._map_now(items, buffers, missing)
-            except Unexamined as unexamined:
-                return self._refused(unexamined.evidence, nbytes, tag)
-            if mapped:
-                return self._copy_buffers(cast("list[Buffer]", buffers), num_sources, tag)
-
-        future = self._reserve(nbytes, tag)
-
-        def register() -> list[MemoryMap]:
-            return [
-                MemoryMap._adopt(self, cast(int, self._engine.register(plain, writable, what=argument)), None)
-                for argument, _, plain, writable, _ in (items[i] for i in missing)
-            ]
-
-        def then(maps: list[MemoryMap] | None, exception: BaseException | None) -> None:
-            try:
-                if maps is None:
-                    raise cast(BaseException, exception)
-                for i, memory_map in zip(missing, maps, strict=True):
-                    buffers[i] = self._take(items[i], memory_map)
-                ready = cast("list[Buffer]", buffers)
-                self._start_plan(future, self._plan_lists(ready[:num_sources], ready[num_sources:]))
-            except BaseException as exc:
-                traceback.clear_frames(exc.__traceback__)
-                self._fail(future, exc)
-                self._admission.after_turn()
-            finally:
-                maps = ready = None  # type: ignore[assignment]  # a traceback may have this frame
-                buffers.clear()
-                items.clear()  # until here they keep the maps from being closed; now the copy does
-
-        self._registrations.run(register, then)
-        return future
-
-    def _refused(self, evidence: Evidence, nbytes: int, tag: object) -> CopyFuture:
-        """A copy whose memory DOCA refused: a worker looks for the cause, and the future tells it."""
-        future = self._reserve(nbytes, tag)
-
-        def then(error: DocaError | None, exception: BaseException | None) -> None:
-            self._fail(future, cast(BaseException, error or exception))
-            self._admission.after_turn()
-
-        try:
-            self._registrations.run(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
-        except RuntimeError:  # no thread can be had
-            then(self._engine.diagnosis.error(evidence, tag), None)
-        return future
-
-    def _copy_buffers(self, buffers: list[Buffer], num_sources: int, tag: object) -> CopyFuture:
-        # A plan holds the Buffers themselves, and with them the caller's exports; copy() holds their maps only.
-        return self._copy_plan(self._plan_lists(buffers[:num_sources], buffers[num_sources:]), tag)
-
-    def _map_now(self, items: list[Item], buffers: list[Buffer | None], missing: list[int]) -> bool:
-        """Register what is missing, without a worker; False if that has to wait."""
-        maps: list[MemoryMap] = []
-        for i in missing:
-            _, _, plain, writable, _ = items[i]
-            register = functools.partial(self._engine.register, plain, writable, what=items[i].argument, wait=False)
-            if (registered := self._now(register)) is None:
-                return False  # what was registered goes back, so that this copy waits with nothing
-            maps.append(MemoryMap._adopt(self, registered, None))
-        for i, memory_map in zip(missing, maps, strict=True):
-            buffers[i] = self._take(items[i], memory_map)
-        return True
-
-    def _cached(self, item: Item) -> Buffer | None:
-        """The registration that an earlier copy of the same memory left, locked for this one."""
-        memory_map = self._cache.find(item.plain, item.writable)
-        return None if memory_map is None else memory_map._locked(item.plain.lock)
-
-    def _take(self, item: Item, memory_map: MemoryMap) -> Buffer:
-        """A fresh registration for a copy, whose future holds it and the caller's export; the cache may keep it."""
-        self._cache.keep(item.plain, item.writable, memory_map)
-        return memory_map._locked(item.plain.lock)
 
     # ---- what C asks
 
@@ -792,7 +598,7 @@ class DMA(Channel):
         """Raise for a call that cannot be carried out; nothing was started and nothing is pinned."""
         match reason:
             case "closed":
-                raise self._closed_error()
+                raise self._life.error()
             case "forked":
                 raise ForkedError(
                     "this DMA was opened before os.fork(), by the parent process", hint="Open a new one in the child."
@@ -810,64 +616,17 @@ class DMA(Channel):
 
     def _failure(self, future: CopyFuture, code: int, phase: int, flushed: bool, abandoned: bool, /) -> BaseException:
         """Make the exception of a copy that did not end well."""
-        if abandoned and code == 0:
-            if self._lost is not None:
-                return self._lost_error()
-            return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
-        evidence = self._evidence(code, phase, future._nbytes, self._sides(future))
-        error = self._engine.diagnosis.error(evidence, future.tag)
-        if flushed:
-            return _flushed(error, future.tag)
-        self._find_causes(future, [(error, evidence)])
-        return error
+        if not (abandoned and code == 0):
+            return self._failures.of_copy(future, code, phase, flushed)
+        if self._life.lost:
+            return self._life.error()
+        return ClosedError("the DMA was closed before this copy had reached DOCA as a whole")
 
     def _many_failure(
         self, future: CopyFuture, failures: list[tuple[int, int, int, bool]], count: int, /
     ) -> BaseException:
         """Make the exception of a copy of many pairs of which some failed."""
-        errors: dict[int, Exception] = {}
-        failed = []
-        for index, code, phase, flushed in failures:
-            sides = self._sides(future, index)
-            evidence = self._evidence(code, phase, sides[4] if sides is not None else 0, sides)
-            error = self._engine.diagnosis.error(evidence, future.tag)
-            errors[index] = _flushed(error, future.tag) if flushed else error
-            if not flushed:
-                failed.append((error, evidence))
-        self._find_causes(future, failed)
-        return CopyManyError(errors, count)
-
-    def _evidence(
-        self, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int, bool, bool] | None
-    ) -> Evidence:
-        status = self._native.status()
-        return self._engine.diagnosis.evidence(
-            _native.copy_failure(code, phase),
-            f"copying {nbytes} bytes from src to dst",
-            nbytes=nbytes,
-            sides=Sides(*sides) if sides is not None else None,
-            caps=self._capabilities,
-            transitions=tuple((step >> 4, step & 15) for step in status.transitions if step),
-            in_flight=status.in_flight,
-            num_tasks=status.num_tasks,
-            completed=self._native.counters()["segments_completed"],
-        )
-
-    def _find_causes(self, future: CopyFuture, failed: list[tuple[DocaError, Evidence]]) -> None:
-        """
-        Where the cause is not known at once, keep the future pending until a worker has asked.
-
-        The engine has let go of the copy: all that is late is its exception, other copies go on, and cancelling it ends
-        it at once.
-        """
-        unknown = [(error, evidence) for error, evidence in failed if checks_for(evidence.code, evidence.phase)]
-        if self._examinations.start(future, unknown):
-            self._examine(future)
-
-    def _examined(self) -> None:
-        """No cause is looked for any more; closing waits for that."""
-        if self._closing is not None:
-            self._advance()
+        return self._failures.of_many(future, failures, count)
 
     def _on_started(self, future: CopyFuture, /) -> None:
         """A copy has started, and somebody wants to know."""
@@ -902,14 +661,8 @@ class DMA(Channel):
         )
 
     def _on_fault(self) -> None:
-        """A task failed and DOCA flushes the others: the context must become idle within ``drain_timeout``."""
-        logger.warning("%s: a task failed, the context restarts", self.device.name)
-        self._fault_timer = self._loop.call_later(self._drain_timeout, self._fault_too_long)
-
-    def _fault_too_long(self) -> None:
-        self._lose(DrainTimeoutError(f"{self.device.name} did not become idle within {self._drain_timeout} s"))
-        for future in self._futures():
-            self._give_up(future, self._lost_error())
+        """A task failed and DOCA flushes the others."""
+        self._life.fault()
 
     def _on_armed(self) -> None:
         """The channel waits for the engine: watch it. A watchdog only counts and tells; it never rescues."""
@@ -937,76 +690,42 @@ class DMA(Channel):
             wake(waiter)
 
     def _on_parked(self) -> None:
-        """DOCA holds nothing and the pump stays away: close, or make a fresh context."""
-        if self._recycling or self._native_closed:
-            return
-        if self._fault_timer is not None:
-            self._fault_timer.cancel()
-            self._fault_timer = None
-        if self._closing is not None:
-            if not self._registrations and not self._examinations.running:
-                # What was flushed since closing began is not replayed. The turn that ends it precedes the close.
-                self._abandon()
-                self._loop.remove_reader(self._native.fd)
-                # A turn later: the loop must have forgotten the fd before it is closed.
-                self._native_closed = True
-                self._loop.call_soon(_worker.start, self._loop, self._engine.close, self._closed)
-            return
-        if self._lost is not None:
-            return
-        if self._native.status().faults_in_a_row > MAX_FAULTS_IN_A_ROW:
-            self._native.resume(recycled=False)
-            self._lose(InternalError(f"{MAX_FAULTS_IN_A_ROW} faults without one completed task between them"))
-            return
-        self._recycling = True
-        _worker.start(self._loop, self._engine.recycle, self._recycled)
+        """DOCA holds nothing and the pump stays away."""
+        self._life.parked()
 
-    def _recycled(self, changed: bool | None, exception: BaseException | None) -> None:
-        self._recycling = False
-        self._native.resume(recycled=exception is None)
-        self._recorder.publish()
-        if exception is not None:
-            self._lose(exception)
-        else:
-            if changed:
-                self._capabilities = self._engine.capabilities()
-            self._registrations.recycled()
-        if self._closing is not None:
-            self._native.park()
-        self._advance()
-
-    def _advance(self) -> None:
-        """Have the pump take the next step: it parks, or it is parked already."""
-        if self._native.status().state >= _native.PARKED:
-            self._on_parked()
-        else:
-            self._wake()
-
-    def _lose(self, cause: BaseException) -> None:
-        """There is no working context any more: what waits ends now, what comes is refused."""
-        if self._lost is None:
-            self._lost = cause
-            logger.error("%s: the engine is lost: %s", self.device.name, cause)
-            self._recorder.lost(getattr(cause, "code", None) or 0)
-        self._close_begin()
-        self._abandon()
-        self._dismiss()
+    # ---- what its parts ask
 
     def _dismiss(self) -> None:
         """Whoever waits is refused, and nothing is kept for copies to come."""
         self._admission.dismiss()
-        self._registrations.dismiss(self._closed_error)
+        self._registrations.dismiss(self._life.error)
         self._cache.clear()
 
-    def _closed_error(self) -> AiodocadmaError:
-        return self._lost_error() if self._lost is not None else ClosedError("the DMA is closed")
+    def _recycled(self, capabilities_changed: bool) -> None:
+        if capabilities_changed:
+            self._capabilities = self._engine.capabilities()
+        self._registrations.recycled()
 
-    def _lost_error(self) -> EngineLostError:
-        error = EngineLostError(
-            f"{self.device.name}: the context could not be started again", hint="Close this DMA and open a new one."
-        )
-        error.__cause__ = self._lost
-        return error
+    def _forget(self) -> None:
+        _open.pop(self._number, None)
+
+    def _closing_may_go_on(self) -> None:
+        """Nothing is being registered, or no cause is looked for any more."""
+        if self._life.closing:
+            self._life.advance()
+
+    def _count_copies(self) -> tuple[int, int]:
+        counters = self._native.counters()
+        started = counters["copies_started"]
+        return started, started - self._native.status().pending
+
+    def _reclaimable(self) -> int:
+        """Bytes that are locked, but for no copy and no open map."""
+        return self._cache.nbytes + self._native.status().buried_bytes
+
+    def _want_turns(self, who: str, wanted: bool) -> None:
+        (self._turns_wanted.add if wanted else self._turns_wanted.discard)(who)
+        self._want_room(bool(self._turns_wanted))
 
     # ---- closing
 
@@ -1030,49 +749,7 @@ class DMA(Channel):
         Source: ``doca_ctx_stop``, ``doca_dma_destroy``, ``doca_mmap_destroy``, ``doca_pe_destroy``, ``doca_dev_close``.
         """
         self._check_owner()
-        if timeout is None:
-            timeout = self._drain_timeout
-        elif timeout < 0:
-            raise ValueError(f"timeout must not be negative, not {timeout}")
-        closing = self._closing or self._begin_closing()
-        stop = await _worker.wait_out(closing, timeout)
-        if not closing.done():
-            raise DrainTimeoutError(
-                f"{self.device.name} still holds {self._native.status().in_flight} tasks after {timeout} s",
-                hint="Their memory stays pinned until the engine lets go of it.",
-            )
-        error = closing.exception()
-        if error is not None and not self._close_failure_told:
-            self._close_failure_told = True
-            raise error
-        if stop is not None:
-            raise stop
-
-    def _begin_closing(self) -> asyncio.Future[None]:
-        self._closing = self._loop.create_future()
-        self._close_begin()
-        self._abandon()
-        self._dismiss()
-        self._native.park()
-        self._advance()
-        return self._closing
-
-    def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
-        self._detach()
-        _open.pop(self._number, None)
-        self._engine.library.sdk_log.detach(self._loop)
-        if exception is None and not errors:
-            self._native.free()
-        self._recorder.end()
-        closing = cast("asyncio.Future[None]", self._closing)
-        if errors:
-            exception = errors[0]
-            for error in errors[1:]:
-                exception.add_note(str(error))
-        if exception is not None:
-            closing.set_exception(exception)
-        else:
-            closing.set_result(None)
+        await self._life.close(timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -1089,10 +766,10 @@ class DMA(Channel):
             exc.add_note(f"and closing the DMA failed: {close_error}")
 
     def __del__(self) -> None:
-        # A half-built one has no _native_closed; in a forked child nothing of the parent's is touched.
-        if getattr(self, "_native_closed", True) or self._forked:
+        # A half-built one has no _life; in a forked child nothing of the parent's is touched.
+        life = getattr(self, "_life", None)
+        if life is None or life.hands_off or self._forked:
             return
-        self._native_closed = True
         try:
             warnings.warn(
                 f"unclosed {self.device.name} DMA; use 'async with open_dma()'",
@@ -1101,17 +778,7 @@ class DMA(Channel):
                 source=self,
             )
         finally:  # a filter may turn the warning into an exception
-            if self._loop.is_closed():
-                # Copies may be pending: those that end now let go of their memory.
-                self._engine.finalize(FINALIZE_TIMEOUT, self._detach)
-            elif threading.get_ident() == self._thread:
-                self._detach()
-                _finalize(self._loop, self._engine)
-            else:
-                self._detach()
-                # Only the loop's thread may take the reader away; if the loop dies first, all is leaked.
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(_finalize, self._loop, self._engine)
+            life.drop(in_thread_of_loop=threading.get_ident() == self._thread)
 
     # ---- who may call
 
@@ -1123,15 +790,5 @@ class DMA(Channel):
 
     def _check(self) -> None:
         self._check_owner()
-        if self._closing is not None or self._lost is not None:
+        if self._life.over:
             self._refuse("closed")
-
-
-def _flushed(culprit: DocaError, tag: object) -> FlushedError:
-    return FlushedError("another copy's failure ended this one, and it was not replayed", culprit=culprit, tag=tag)
-
-
-def _finalize(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
-    loop.remove_reader(engine.channel.fd)
-    engine.library.sdk_log.detach(loop)
-    engine.finalize(FINALIZE_TIMEOUT, lambda: None)

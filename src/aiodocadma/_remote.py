@@ -98,7 +98,7 @@ async def export_map(dma: DMA, memory: MemoryMap, access: Access) -> ExportDescr
         return _New(memory, descriptor)
 
     run = functools.partial(_export, dma._engine, memory.address, memory.nbytes, access == "write")
-    new = await dma._in_worker(run, adopt, [_native.export(memory)])
+    new = await dma._registrar.in_worker(run, adopt, [_native.export(memory)])
     return new.descriptor
 
 
@@ -190,7 +190,7 @@ async def _import(dma: DMA, descriptor: ExportDescriptor, blob: bytes, writable:
         return dma._engine.import_memory(blob, access, space)
 
     try:
-        return await dma._in_worker(run, lambda registered: MemoryMap._adopt(dma, registered, None))
+        return await dma._registrar.in_worker(run, lambda registered: MemoryMap._adopt(dma, registered, None))
     except DocaError as error:
         if descriptor.emulated not in (None, dma.emulated):
             sides = ("the emulator", "a card") if descriptor.emulated else ("a card", "the emulator")

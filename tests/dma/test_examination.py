@@ -137,7 +137,7 @@ async def test_a_collection_that_fails_hides_nothing(monkeypatch: pytest.MonkeyP
 
 async def test_a_bug_of_the_check_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with aiodocadma.open_dma() as dma:
-        monkeypatch.setattr(dma._examinations, "_check", lambda evidence: 1 // 0)
+        monkeypatch.setattr(dma._failures._examinations, "_check", lambda evidence: 1 // 0)
         fault(status="IO_FAILED")
         with pytest.raises(DocaIoFailedError) as caught:
             await dma.copy(b"abc", bytearray(3))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 import aiodocadma
-from aiodocadma import DMA, emulator
+from aiodocadma import DMA, CopyFuture, emulator
 from aiodocadma._causes import Sides
 from aiodocadma.exceptions import DocaError
 from tests.dma.conftest import OPTIONAL, SUBMIT
@@ -63,16 +64,15 @@ async def test_a_set_up_does_not_change() -> None:
 async def test_the_least_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the maps that DOCA has allow: a source nothing but reading, a destination local writing, a peer nothing."""
     seen: list[Sides] = []
-    real = DMA._evidence
+    real = DMA._failure
 
-    def evidence(
-        self: DMA, code: int, phase: int, nbytes: int, sides: tuple[int, int, int, int, int, bool, bool] | None
-    ) -> object:
+    def failure(self: DMA, future: CopyFuture, *how: Any) -> BaseException:
+        sides = self._sides(future)
         assert sides is not None
         seen.append(Sides(*sides))
-        return real(self, code, phase, nbytes, sides)
+        return real(self, future, *how)
 
-    monkeypatch.setattr(DMA, "_evidence", evidence)
+    monkeypatch.setattr(DMA, "_failure", failure)
     async with aiodocadma.open_dma() as dma, await dma.register(b"abc") as source, await dma.alloc(3) as target:
         for src, dst in ((b"abc", bytearray(3)), (source, target)):
             emulator.inject(emulator.Fault("completion"))

@@ -511,6 +511,7 @@ async def main() -> None:
 """
 
 
+@pytest.mark.timeout(60)  # mypy has no cache here
 @pytest.mark.matrix(modes=("all",))
 def test_b63_wrong_input_types(tmp_path: Path) -> None:
     """A type checker in strict mode knows the type of every result: none is Any or None where a value comes."""

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 import aiodocadma
-from aiodocadma import DMA, CopyFuture, DMAState, MemoryMap, _dma, _library, emulator
+from aiodocadma import DMA, CopyFuture, DMAState, MemoryMap, _library, _registrar, emulator
 from aiodocadma.exceptions import (
     BufferInUseError,
     ClosedError,
@@ -273,7 +273,7 @@ class Machine(RuleBasedStateMachine):
         self.submit_call = "task_submit_ex" if flavour == "libdocaemu.so" else "task_submit"
         self.stack.enter_context(emulator.using(library))
         # So that the ways of large memory and of many closed maps are taken here, too.
-        self.stack.enter_context(mock.patch.object(_dma, "QUICK_PIN_BYTES", 2500))
+        self.stack.enter_context(mock.patch.object(_registrar, "QUICK_PIN_BYTES", 2500))
         emulator.reset()
         emulator.configure(
             engine=self.engine,
