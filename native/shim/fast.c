@@ -492,12 +492,13 @@ wake(struct channel *self)
 	if (self->scheduled || self->turn_args == NULL) {
 		return;
 	}
-	if (call_soon_anywhere(self, self->turn_args) < 0) {
-		absorb_error(self, "aiodocadma could not schedule its turn", NULL);
-		return;
-	}
+	/* First: from another thread, the turn may have begun before the call is back. */
 	self->scheduled = 1;
 	self->turn_ns = adma_clock_ns();
+	if (call_soon_anywhere(self, self->turn_args) < 0) {
+		self->scheduled = 0;
+		absorb_error(self, "aiodocadma could not schedule its turn", NULL);
+	}
 }
 
 /* ---- CopyFuture: life ---- */

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +385,23 @@ async def test_a_map_cannot_be_made() -> None:
     with pytest.raises(TypeError):
         aiodocadma.Buffer()
     assert MemoryMap[aiodocadma.ReadOnly].__origin__ is MemoryMap
+
+
+async def test_a_turn_that_another_thread_asks_for_is_not_lost(dma: DMA) -> None:
+    """A map is closed in another thread, and the turn that this takes runs before that thread goes on."""
+    loop = asyncio.get_running_loop()
+    post = loop.call_soon_threadsafe
+
+    def post_and_wait(*args: Any, **kwargs: Any) -> asyncio.Handle:
+        handle = post(*args, **kwargs)
+        ran = threading.Event()
+        post(ran.set)
+        ran.wait(20)
+        return handle
+
+    memory = await dma.alloc(64)
+    loop.call_soon_threadsafe = post_and_wait  # type: ignore[method-assign]
+    await asyncio.to_thread(memory.close)
+    loop.call_soon_threadsafe = post  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        assert await dma.copy(bytes(100_000), bytearray(100_000)) == 100_000
