@@ -19,6 +19,19 @@ Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
+def listing(path: Path) -> list[str]:
+    """The names in the folder: shows a temporary file that was left behind."""
+    return sorted(os.listdir(path))
+
+
+def one_line(stderr: str) -> str:
+    """Assert that an error was one line, and return it."""
+    assert stderr.startswith("aiodocadma: ")
+    assert stderr.count("\n") == 1, stderr
+    assert "Traceback" not in stderr
+    return stderr
+
+
 @pytest.fixture(scope="session")
 def run() -> Run:
     """Run ``aiodocadma ARGS...`` to its end; stdout and stderr as text."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COMMAND, DEADLINE, Run, Start
+from .conftest import COMMAND, DEADLINE, Run, Start, listing, one_line
 
 
 @pytest.fixture
@@ -26,19 +26,6 @@ def src(tmp_path: Path) -> Path:
     path = tmp_path / "src"
     path.write_bytes(random.Random(1).randbytes(3 * (1 << 20) + 7))
     return path
-
-
-def listing(path: Path) -> list[str]:
-    """The names in the folder: shows a temporary file that was left behind."""
-    return sorted(os.listdir(path))
-
-
-def one_line(stderr: str) -> str:
-    """Assert that an error was one line, and return it."""
-    assert stderr.startswith("aiodocadma: ")
-    assert stderr.count("\n") == 1, stderr
-    assert "Traceback" not in stderr
-    return stderr
 
 
 @pytest.mark.rule("R119", "X24")

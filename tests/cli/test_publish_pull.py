@@ -28,7 +28,7 @@ import aiodocadma
 from aiodocadma import ExportDescriptor, peer
 from aiodocadma.cli import main
 
-from .conftest import COMMAND, DEADLINE, Run, Start
+from .conftest import COMMAND, DEADLINE, Run, Start, listing, one_line
 
 MIB = 1 << 20
 SLOW = os.environ | {"DOCAEMU_CONFIG": "latency_real=10000"}  # a pull of 64 KiB takes 10 ms
@@ -82,19 +82,6 @@ def out(tmp_path: Path) -> Path:
     folder = tmp_path / "out"
     folder.mkdir()
     return folder
-
-
-def listing(path: Path) -> list[str]:
-    """The names in the folder."""
-    return sorted(os.listdir(path))
-
-
-def one_line(stderr: str) -> str:
-    """Assert that an error was one line, and return it."""
-    assert stderr.startswith("aiodocadma: ")
-    assert stderr.count("\n") == 1, stderr
-    assert "Traceback" not in stderr
-    return stderr
 
 
 def partial_name(src: Path) -> str:

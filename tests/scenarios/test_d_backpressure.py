@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiodocadma import emulator
+from aiodocadma import DMA, emulator
 from aiodocadma.exceptions import DocaDriverError, DocaError, DocaInvalidValueError, DocaNoMemoryError
 from tests.scenarios.conftest import Mode, opened, release, turns, until
 
@@ -43,6 +43,24 @@ async def test_b43_bounded_retries_leak_again() -> None:
         assert counters.submits + counters.again <= 40
 
 
+async def cancel_some(dma: DMA, rng: random.Random) -> None:
+    """2,000 copies in 16 tasks, 30 % of them cancelled within three turns."""
+    left = 2000
+
+    async def some() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            task = asyncio.ensure_future(dma.copy_coroutine(b"x" * 100, bytearray(100)))
+            if rng.random() < 0.3:
+                await turns(rng.randrange(4))
+                task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.result() == 100
+
+    await asyncio.gather(*[some() for _ in range(16)])
+
+
 @pytest.mark.parametrize("queue_depth", [0, 2])
 @pytest.mark.matrix(engines=("default", "worker", "manual"))
 async def test_b44_slot_accounting_differs_from_the_device(engine: str, queue_depth: int) -> None:
@@ -58,20 +76,7 @@ async def test_b44_slot_accounting_differs_from_the_device(engine: str, queue_de
 
     async with opened(num_tasks=2) as dma, asyncio.TaskGroup() as group:
         stepper = group.create_task(stepping())
-        left = 2000
-
-        async def some() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                task = asyncio.ensure_future(dma.copy_coroutine(b"x" * 100, bytearray(100)))
-                if rng.random() < 0.3:
-                    await turns(rng.randrange(4))
-                    task.cancel()
-                await asyncio.wait([task])
-                assert task.cancelled() or task.result() == 100
-
-        await asyncio.gather(*[some() for _ in range(16)])
+        await cancel_some(dma, rng)
         stepper.cancel()
         await dma.drain()
         assert time.perf_counter() - start < 5
@@ -86,20 +91,7 @@ async def test_b44_slots_that_become_free_late(engine: str, slot_lag: int) -> No
     rng = random.Random(44)
     start = time.perf_counter()
     async with opened(num_tasks=2) as dma:
-        left = 2000
-
-        async def some() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                task = asyncio.ensure_future(dma.copy_coroutine(b"x" * 100, bytearray(100)))
-                if rng.random() < 0.3:
-                    await turns(rng.randrange(4))
-                    task.cancel()
-                await asyncio.wait([task])
-                assert task.cancelled() or task.result() == 100
-
-        await asyncio.gather(*[some() for _ in range(16)])
+        await cancel_some(dma, rng)
         await dma.drain()
         assert time.perf_counter() - start < 5
         assert emulator.counters().max_in_flight <= 2
