@@ -417,9 +417,21 @@ class DMA(Channel):
             traceback.clear_frames(exc.__traceback__)  # whoever keeps the exception must not keep the memory locked
             raise
 
+    @overload
+    async def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: Literal[False] = False
+    ) -> MemoryMap[ReadOnly]: ...
+    @overload
+    async def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: Literal[True]
+    ) -> MemoryMap: ...
+    @overload
+    async def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool
+    ) -> MemoryMap[Any]: ...
     async def import_memory(
         self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool = False
-    ) -> MemoryMap:
+    ) -> MemoryMap[Any]:
         """
         Make a map of memory that the peer (the host of a DPU, another process on the emulator) has exported.
 

@@ -17,10 +17,11 @@ import mmap
 import numpy as np
 
 import aiodocadma
+from aiodocadma.peer import Session
 from aiodocadma import DMA, Buffer, MemoryMap, ReadOnly, ReadWrite
 
 
-async def use(dma: DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray) -> None:
+async def use(dma: DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray, peer: Session) -> None:
 """
 
 GOOD = """
@@ -50,6 +51,13 @@ GOOD = """
     async with allocated as entered:
         await dma.copy(source, entered)
     memoryview(source)
+    descriptor = await allocated.export()
+    theirs = await dma.import_memory(descriptor)
+    shared: MemoryMap = await dma.import_memory(descriptor, allow_remote_write=True)
+    either = await peer.import_memory("name", allow_remote_write=bool(plain))
+    named: MemoryMap = await peer.import_memory("name", allow_remote_write=True)
+    for destination in (allocated, shared, either, named):
+        await dma.copy(theirs, destination)
 """
 
 BAD = [
@@ -69,6 +77,8 @@ BAD = [
     "await dma.copy(3, writable)",
     'await dma.copy(b"abc", "text")',
     'await dma.register(plain, access="rw")',
+    'await dma.copy(b"abc", await dma.import_memory(b"descriptor"))',
+    'await dma.copy(b"abc", await peer.import_memory("name"))',
 ]
 
 

@@ -105,7 +105,7 @@ async def pull_file(args: argparse.Namespace) -> int:
 
 async def _transfer(
     dma: aiodocadma.DMA,
-    remote: aiodocadma.MemoryMap,
+    remote: aiodocadma.MemoryMap[aiodocadma.ReadOnly],
     target: Target,
     info: FileInfo,
     args: argparse.Namespace,
@@ -139,7 +139,7 @@ async def _transfer(
 
 async def _pull(
     dma: aiodocadma.DMA,
-    remote: aiodocadma.MemoryMap,
+    remote: aiodocadma.MemoryMap[aiodocadma.ReadOnly],
     file: File,
     start: int,
     size: int,

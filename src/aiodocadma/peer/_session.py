@@ -8,7 +8,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import anyio
 from anyio.abc import ByteStream
@@ -31,6 +31,7 @@ from aiodocadma.peer._wire import (
 )
 
 if TYPE_CHECKING:
+    from aiodocadma._access import ReadOnly
     from aiodocadma._dma import DMA
     from aiodocadma._memory import MemoryMap
 
@@ -157,9 +158,26 @@ class Session:
             data = b""
         return ExportDescriptor.from_bytes(data)
 
+    @overload
+    async def import_memory(
+        self,
+        name: str,
+        *,
+        wait_timeout: float = 30.0,
+        smoke: bool = True,
+        allow_remote_write: Literal[False] = False,
+    ) -> MemoryMap[ReadOnly]: ...
+    @overload
+    async def import_memory(
+        self, name: str, *, wait_timeout: float = 30.0, smoke: bool = True, allow_remote_write: Literal[True]
+    ) -> MemoryMap: ...
+    @overload
+    async def import_memory(
+        self, name: str, *, wait_timeout: float = 30.0, smoke: bool = True, allow_remote_write: bool
+    ) -> MemoryMap[Any]: ...
     async def import_memory(
         self, name: str, *, wait_timeout: float = 30.0, smoke: bool = True, allow_remote_write: bool = False
-    ) -> MemoryMap:
+    ) -> MemoryMap[Any]:
         """
         Import what is published under a name.
 
