@@ -16,7 +16,8 @@ import pytest
 
 import aiodocadma
 from aiodocadma import advise, calibrate, emulator
-from aiodocadma.advice import ROWS, Calibration, Cost, Curve, Route, stored_calibration
+from aiodocadma._calibration import stored_calibration
+from aiodocadma.advice import ROWS, Calibration, Cost, Curve, Route
 
 
 @pytest.fixture(autouse=True)
@@ -231,7 +232,7 @@ def test_until_then_times_are_assumed_and_said_to_be() -> None:
     "text", ["", "{", "[]", '{"cpu": 1}', json.dumps({"cpu": {"lengths": [1], "costs": [[1, 1]]}})]
 )
 def test_a_damaged_calibration_is_none(text: str, cache: Path) -> None:
-    from aiodocadma.advice import _store, _store_path
+    from aiodocadma._calibration import _store, _store_path
 
     _store(KNOWN)
     assert stored_calibration() == KNOWN

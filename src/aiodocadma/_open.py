@@ -40,7 +40,7 @@ def _crossover_of(device: DeviceInfo) -> int:
     """In the worker that opens; on the emulator the CPU does the work of both."""
     if device.emulated:
         return 0
-    from aiodocadma.advice import crossover_of
+    from aiodocadma._calibration import crossover_of
 
     return crossover_of(device)
 

@@ -9,7 +9,7 @@ import pytest
 
 import aiodocadma
 from aiodocadma import DeviceInfo, EventKind, _open, emulator
-from aiodocadma.advice import Calibration, Cost, Curve, _store, crossover_of
+from aiodocadma._calibration import Calibration, Cost, Curve, _store, crossover_of
 
 
 @pytest.mark.parametrize("engine", ["default", "worker"])

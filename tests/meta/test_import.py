@@ -14,7 +14,8 @@ HEAVY = """
     argparse bisect bz2 cffi ctypes glob hashlib importlib.metadata importlib.resources ipaddress json
     lzma multiprocessing numpy pathlib platform random secrets shutil statistics subprocess tempfile torch
     typing_extensions urllib.parse uvloop zipfile
-    aiodocadma._export aiodocadma._remote aiodocadma.advice aiodocadma.cli aiodocadma.doctor aiodocadma.emulator
+    aiodocadma._calibration aiodocadma._export aiodocadma._remote aiodocadma.advice aiodocadma.cli
+    aiodocadma.doctor aiodocadma.emulator
     aiodocadma.integrations aiodocadma.peer aiodocadma.selftest aiodocadma.testing
 """.split()
 

@@ -104,7 +104,8 @@ def test_no_size_is_written_into_the_client() -> None:
         r"UINT64_C\(\d+\) ?<< ?\d+|\b\d+(?: \* \d+)+[uUlL]*|\b0x[0-9a-f]{3,}|\b\d{4,}[uUlL]*|\b[5-9]\d\d\b"
         r"|\d+ ?<< ?\d+|\b\d+e\d+"
     )
-    files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *PACKAGE.glob("_*.py")]
+    measured = PACKAGE / "_calibration.py"  # its lengths are those that are measured, at the user's wish
+    files = [*(PROJECT / "native" / "shim").glob("*.[ch]"), *(set(PACKAGE.glob("_*.py")) - {measured})]
     found = set()
     for path in files:
         comments = r"#[^\n]*|" if path.suffix == ".py" else ""  # in C, # begins a #define
