@@ -15,6 +15,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_custom_sections = [("Cancellation", "returns_style"), ("Source", "returns_style")]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["diagrams.css"]
 exclude_patterns = ["_build"]
 suppress_warnings = ["ref.python"]  # each exception has two homes, and seen from a third module either will do
 

@@ -1,4 +1,4 @@
-"""The page that leads from NVIDIA's sample application to this client."""
+"""The page that leads from NVIDIA's samples to this client."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ from aiodocadma import peer
 PAGE = Path(__file__).parents[2] / "docs" / "from-c.md"
 
 
+def steps() -> list[list[tuple[str, str]]]:
+    """The rows of each table of steps."""
+    tables = PAGE.read_text().split("| step in C | here |\n| --- | --- |\n")[1:]
+    rows = [table.partition("\n\n")[0].splitlines() for table in tables]
+    return [[(row.split("|")[1].strip(), row.split("|")[2].strip()) for row in table] for table in rows]
+
+
 @pytest.mark.rule("R78")
-def test_every_step_of_the_sample_has_its_own_here() -> None:
-    """Both sides' steps, in the sample's order, and each method that is named exists."""
-    text = PAGE.read_text().partition("| step in C | here |")[2]
-    steps = [row.split("|")[1:3] for row in text.splitlines()[2:] if row.startswith("|")]
-    assert len(steps) >= 8
-    assert {step.split(":")[0].strip() for step, _ in steps} >= {"Both", "Host", "DPU"}
-    assert all(here.strip() for _, here in steps)
-    owners = {"dma": aiodocadma.DMA, "publisher": peer.Publisher, "session": peer.Session}
-    named = re.findall(r"\b(dma|publisher|session)\.(\w+)\(", text)
-    assert named
+def test_every_step_of_the_samples_has_its_own_here() -> None:
+    local, pair = steps()
+    assert len(local) >= 12
+    assert len(pair) >= 12
+    assert {step.split(":")[0] for step, _ in pair} >= {"Both", "Host", "DPU"}
+    assert all(step and here for step, here in local + pair)
+
+
+def test_what_is_named_exists() -> None:
+    owners: dict[str, type] = {"dma": aiodocadma.DMA, "map": aiodocadma.MemoryMap}
+    owners |= {"publisher": peer.Publisher, "session": peer.Session}
+    named = re.findall(rf"`(?:await )?({'|'.join(owners)})\.(\w+)", PAGE.read_text())
+    assert {owner for owner, _ in named} == set(owners)
     assert not [f"{owner}.{name}" for owner, name in named if not hasattr(owners[owner], name)]
