@@ -5,27 +5,26 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import re
-from pathlib import Path
 
 import pytest
+from tests.snippets import Snippet, pages, snippets
 
 import aiodocadma
 
-ROOT = Path(__file__).parents[2]
-SNIPPETS = [
-    pytest.param(
-        match[1], path, text[: match.start(1)].count("\n"), id=f"{path.name}:{text[: match.start()].count(chr(10)) + 1}"
-    )
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for text in [path.read_text()]
-    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-]
 
-
-@pytest.mark.parametrize(("code", "path", "line"), SNIPPETS)
-async def test_runs(code: str, path: Path, line: int) -> None:
-    compiled = compile("\n" * line + code, path, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    result = eval(compiled, {"aiodocadma": aiodocadma, "asyncio": asyncio})
+@pytest.mark.parametrize("snippet", [pytest.param(snippet, id=snippet.name) for snippet in snippets("python")])
+async def test_runs(snippet: Snippet) -> None:
+    code = compile("\n" * snippet.line + snippet.text, snippet.path, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, {"aiodocadma": aiodocadma, "asyncio": asyncio})
     if inspect.iscoroutine(result):
         await result
+
+
+def test_each_how_to_shows_something() -> None:
+    shown = {snippet.path for language in ("python", "console") for snippet in snippets(language)}
+    assert not [page.name for page in pages() if page.parent.name in ("how-to", "concepts") and page not in shown]
+
+
+def test_nothing_is_shown_that_nobody_runs() -> None:
+    """A doctest in a page or docstring would need a runner of its own."""
+    assert not [page.name for page in pages() if ">>> " in page.read_text()]

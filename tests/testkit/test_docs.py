@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.snippets import snippets
+
 CONFTEST = """
 import asyncio
 import builtins
@@ -25,12 +26,10 @@ def pytest_asyncio_loop_factories(config, item):
 def test_the_tests_in_the_docs(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     shown = 0
-    for page in sorted(DOCS.rglob("*.md")):
-        for match in re.finditer(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
-            if tests := re.findall(r"^(?:async )?def test_", match[1], re.MULTILINE):
-                shown += len(tests)
-                line = page.read_text()[: match.start()].count("\n") + 1
-                (tmp_path / f"test_{page.stem}_{line}.py").write_text(match[1])
+    for snippet in snippets("python"):
+        if tests := re.findall(r"^(?:async )?def test_", snippet.text, re.MULTILINE):
+            shown += len(tests)
+            (tmp_path / f"test_{snippet.path.stem}_{snippet.line}.py").write_text(snippet.text)
     assert shown > 10
     common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-q", "--asyncio-mode=auto", "--timeout=20", *common]
