@@ -105,12 +105,26 @@ class DeviceInfo:
 
     @property
     def name(self) -> str:
-        """The name to show: the ibdev name, else the PCI address."""
+        """
+        The name to show.
+
+        Returns:
+            The ibdev name, else the PCI address.
+
+        Source: ``doca_devinfo_get_ibdev_name``, ``doca_devinfo_get_pci_addr_str``.
+        """
         return self.ibdev_name or self.pci_address
 
     @property
     def names(self) -> frozenset[str]:
-        """Everything that ``open_dma(device=...)`` knows it by."""
+        """
+        Everything that ``open_dma(device=...)`` knows it by.
+
+        Returns:
+            The PCI address, with and without the domain ``0000``, the names of the ibdev and the interface.
+
+        Source: aiodocadma.
+        """
         names = {self.pci_address, self.pci_address.removeprefix("0000:"), self.ibdev_name, self.iface_name}
         return frozenset(names - {""})
 

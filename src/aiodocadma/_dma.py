@@ -84,6 +84,12 @@ class DMAState(enum.Enum):
     """
     What a DMA is doing, for health checks.
 
+    Attributes:
+        RUNNING: Copies are taken and handed to the engine.
+        RESTARTING: A fresh context is being made; copies are taken, and wait.
+        LOST: There is no working context any more: everything raises ``EngineLostError``.
+        CLOSED: Closed, or closing.
+
     Source: aiodocadma; the context's own states are in ``doca_ctx_get_state``.
     """
 
@@ -97,17 +103,58 @@ class DMA(Channel):
     """
     An open DMA engine: one progress engine, one context, their tasks, bound to the running loop.
 
-    Made by ``open_dma()``. It, its maps and its futures belong to that loop and its thread; use from another raises
+    ``open_dma()`` makes it::
+
+        async with aiodocadma.open_dma() as dma:
+            src = await dma.register(b"payload" * 1000)  # the caller's memory; read-only because bytes is
+            dst = await dma.alloc(7000)  # memory the library owns
+            assert await dma.copy(src, dst) == 7000
+
+    A copy
+        ``copy()`` is a plain function: when it returns, the copy has started, and the future that it gives is to be
+        awaited. A side is a map, a part of one (``map[a:b]``), any buffer (registered for the copy), or a list of
+        these. When the await returns or raises, be it for a deadline or a cancellation, the engine no longer touches
+        either side. Until then the source must not change. Copies under way together have no order among them.
+
+    Many copies
+        Start as many as you like: those that find no room wait here, in order. ``asyncio.gather()`` awaits them;
+        ``copy_coroutine()`` is for task groups; ``copy_many()`` has one future for thousands, by pairs or by offsets;
+        ``await submit()`` lets a producer start the next one only when the engine has begun with this one;
+        ``open_dma(max_waiting=)`` bounds how many may wait. Constructs that return while copies are under way
+        (``wait``, ``shield``, a ``gather`` in which one failed) are followed by ``await drain()``.
+
+    Memory
+        ``register()`` and ``alloc()`` make a ``MemoryMap``, which is worth it for what is copied more than once.
+        ``import_memory()`` makes one of memory that a peer has exported: the host's, seen from its DPU.
+
+    Errors
+        What the caller got wrong is refused at the call, with nothing started, by a ``UsageError``. What DOCA refuses
+        or fails is a ``DocaError`` from the future, one class for each code, with the cause as far as checking can tell
+        and the next step. On a card a failed task ends all others: those are submitted anew by themselves, or end in
+        ``FlushedError`` where that is not safe. When the engine cannot be started again, ``state`` is ``LOST`` and
+        every copy ends in ``EngineLostError``; only another ``open_dma()`` helps then.
+
+    Closing
+        Leaving ``async with``, or ``aclose()``, ends what waits with ``ClosedError``, waits for what the engine has, at
+        most ``drain_timeout`` seconds, and gives everything back. A DMA that is dropped open warns.
+
+    Looking
+        ``device``, ``emulated`` and ``capabilities`` tell what was opened. ``state`` is for health checks,
+        ``statistics()`` counts, ``events()`` follows, ``in_flight()`` tells who waits for what, ``recorded()`` has what
+        happened before anybody looked, and ``add_start_callback()`` (and ``remove_start_callback()``) sees each copy,
+        for traces.
+
+    It, its maps and its futures belong to the loop that opened it and to its thread; use from another raises
     ``WrongLoopError``, use after ``os.fork()`` in the child ``ForkedError``.
 
     Args:
         engine: The opened device, which this object closes, unless making the object fails.
         loop: The running loop.
-        max_waiting: As for ``open_dma()``.
-        drain_timeout: As for ``open_dma()``.
-        stall_timeout: As for ``open_dma()``.
+        max_waiting: As for ``open_dma()``; so the others.
+        drain_timeout: Seconds.
+        stall_timeout: Seconds, or None.
         cache: Keeps registrations of plain buffers.
-        flight_dir: As for ``open_dma()``.
+        flight_dir: A folder, or None.
 
     Source: ``doca_pe_create``, ``doca_dma_create``, ``doca_ctx_start``; DOCA DMA guide.
     """
@@ -764,11 +811,13 @@ class DMA(Channel):
         await self._life.close(timeout)
 
     async def __aenter__(self) -> Self:
+        """Give the DMA itself; leaving closes it."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Close it as ``aclose()`` does."""
         try:
             await self.aclose()
         except Exception as close_error:

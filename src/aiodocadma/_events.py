@@ -22,27 +22,51 @@ class EventKind(enum.StrEnum):
     """
     What an event is about.
 
+    Attributes:
+        CONTEXT: The context went from one state to another.
+        CHANNEL: The same, for what sends tasks to it.
+        FAILED: A task failed for its own sake.
+        FLUSHED: DOCA ended tasks because another had failed.
+        REFUSED: DOCA takes no task although it holds none.
+        RECYCLED: A fresh context was made, to let go of closed maps.
+        RESTARTED: The same after a fault.
+        CAPABILITIES: The device answers differently than before.
+        UNCLEARED: Clearing the notification failed.
+        STALLED: Nothing ended for ``stall_timeout`` seconds.
+        PEER_LOST: The memory of the task that failed is a peer's, who has gone or taken it back.
+        BELOW_CROSSOVER: The first copy so short that the CPU's own costs less.
+        LOST: There is no working context any more.
+
     Source: aiodocadma.
     """
 
-    CONTEXT = "context"  # it went from one state to another
-    CHANNEL = "channel"  # the same, for what sends tasks to it
-    FAILED = "failed"  # a task failed for its own sake
-    FLUSHED = "flushed"  # DOCA ended tasks because another had failed
-    REFUSED = "refused"  # DOCA takes no task although it holds none
-    RECYCLED = "recycled"  # a fresh context was made, to let go of closed maps
-    RESTARTED = "restarted"  # the same after a fault
-    CAPABILITIES = "capabilities"  # the device answers differently than before
-    UNCLEARED = "uncleared"  # clearing the notification failed
-    STALLED = "stalled"  # nothing ended for stall_timeout seconds
-    PEER_LOST = "peer_lost"  # that task's memory is a peer's, who has gone or taken it back
-    BELOW_CROSSOVER = "below_crossover"  # the first copy so short that the CPU's own costs less
-    LOST = "lost"  # there is no working context any more
+    CONTEXT = "context"
+    CHANNEL = "channel"
+    FAILED = "failed"
+    FLUSHED = "flushed"
+    REFUSED = "refused"
+    RECYCLED = "recycled"
+    RESTARTED = "restarted"
+    CAPABILITIES = "capabilities"
+    UNCLEARED = "uncleared"
+    STALLED = "stalled"
+    PEER_LOST = "peer_lost"
+    BELOW_CROSSOVER = "below_crossover"
+    LOST = "lost"
 
 
 class StallCause(enum.StrEnum):
     """
     Why pending copies do not end, as the watchdog sees it.
+
+    Attributes:
+        ENGINE_SILENT: Tasks are with DOCA, the notification is armed, nothing comes.
+        WINDOW_FULL: The same, and copies wait behind a full window.
+        READER_MISSING: The notification descriptor is readable, and the loop does not read it.
+        NOT_ARMED: Tasks are with DOCA, and the notification cannot be requested.
+        REFUSED: DOCA holds nothing of ours, and takes nothing.
+        RESTARTING: A task failed, and the context does not become idle.
+        RECYCLING: A fresh context is being made, and that does not end.
 
     Source: aiodocadma.
     """

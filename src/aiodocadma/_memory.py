@@ -221,6 +221,7 @@ class MemoryMap(Buffer[AccessT_co]):
         self.close(force=force)
 
     async def __aenter__(self) -> Self:
+        """Give the map itself; leaving closes it."""
         return self
 
     async def __aexit__(

@@ -154,6 +154,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         self._dma: DMA | None = None
 
     async def __aenter__(self) -> DMA:
+        """Open the device; leaving closes it."""
         if self._dma is not None:
             raise RuntimeError("this open_dma() was entered before")
         loop = asyncio._get_running_loop()

@@ -38,6 +38,13 @@ class Route(enum.Enum):
     """
     The paths.
 
+    Attributes:
+        CPU: Copy with the CPU: ``dst[:] = src``.
+        DMA: Copy with this library.
+        RDMA: The other side is across a network: DOCA RDMA.
+        COMCH: Messages from a producer to a consumer: DOCA Comch.
+        CHAIN: Stay in DOCA's queues, in C, for the accelerators that follow.
+
     Source: NVIDIA's published path rules for DOCA DMA.
     """
 

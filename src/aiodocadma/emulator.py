@@ -57,6 +57,37 @@ class Counters(NamedTuple):
     """
     What the emulator itself counted since the start or the last ``reset()``.
 
+    Attributes:
+        progress_calls: Calls of ``doca_pe_progress``.
+        progress_empty: Of those, the ones that returned 0.
+        arms: Notifications requested.
+        clears: Notifications cleared.
+        notifications: Times a descriptor was made readable.
+        submits: Tasks taken.
+        doorbells: Submits and flushes that let tasks begin.
+        worker_wakes: System calls that woke a worker.
+        worker_sleeps: Times a worker went to sleep.
+        tasks_inline: Tasks executed inside ``doca_pe_progress``.
+        tasks_worker: Tasks executed by a worker.
+        tasks_step: Tasks executed by ``step()``.
+        completions_ok: Tasks that ended well.
+        completions_error: Tasks that failed, the flushed ones included.
+        flushed: Tasks ended because another failed or the context stopped.
+        bytes: Copied by tasks that succeeded.
+        again: Submits refused by a full queue.
+        no_memory: Tasks and bufs refused by an empty pool.
+        faults: Faults fired.
+        violations: Calls that broke a rule of DOCA.
+        max_in_flight: Most tasks in flight on one progress engine.
+        ctx_starts: Contexts started.
+        ctx_faults: Contexts stopped by a failed task.
+        notifications_late: Notifications kept back for a while.
+        notifications_suppressed: Notifications never given.
+        notifications_spurious: Notifications given for no reason, by a fault.
+        peer_reads: Pieces of memory exported here that peers read.
+        peer_writes: The same, that peers wrote.
+        peer_refused: Requests of peers that were refused.
+
     Source: ``docaemu_counters``.
     """
 
@@ -95,6 +126,22 @@ class LiveObjects(NamedTuple):
     """
     What exists in the emulator now.
 
+    Attributes:
+        devinfo_lists: Lists of devices.
+        devs: Open devices, not opens.
+        mmaps: Memory maps.
+        inventories: Buf inventories.
+        bufs: Bufs that are out.
+        pes: Progress engines.
+        ctxs: Contexts.
+        tasks: Allocated and not freed.
+        in_flight: Of those, submitted and not reported.
+        workers: Threads that execute tasks.
+        pinned_bytes: Bytes in started maps.
+        held: Completions withheld until ``release()``.
+        exports: Descriptors in force.
+        imports: Maps created from an export.
+
     Source: ``docaemu_live``.
     """
 
@@ -116,7 +163,12 @@ class LiveObjects(NamedTuple):
 
 class CopyTrace(NamedTuple):
     """
-    One task as it was submitted: addresses and length.
+    One task as it was submitted; of lists of bufs the first element.
+
+    Attributes:
+        src: Address of the source.
+        dst: Address of the destination.
+        length: Bytes.
 
     Source: ``docaemu_last_copies``.
     """

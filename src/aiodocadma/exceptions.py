@@ -677,6 +677,9 @@ class CopyManyError(AiodocadmaError, ExceptionGroup[Exception]):
         failures: The exception of each failed pair by the pair's index; at least one.
         num_pairs: How many pairs the call had.
 
+    Attributes:
+        indices: Of the pairs that failed, ascending; ``exceptions`` has their exceptions in the same order.
+
     Source: aiodocadma.
     """
 

@@ -34,5 +34,8 @@ def objects() -> Iterator[tuple[str, Any]]:
             if inspect.isclass(value):
                 for key, member in vars(value).items():
                     member = getattr(member, "__func__", member)  # classmethod, staticmethod
-                    if not key.startswith("_") and (inspect.isroutine(member) or isinstance(member, property)):
+                    shown = (
+                        inspect.isroutine(member) or isinstance(member, property) or inspect.isgetsetdescriptor(member)
+                    )
+                    if not key.startswith("_") and shown:
                         yield f"{module.__name__}.{name}.{key}", member

@@ -15,6 +15,15 @@ class Layer(enum.IntEnum):
     """
     The seven layers, from the bottom: what is broken lower down explains what fails above.
 
+    Attributes:
+        INSTALL: The libraries and the packages that bring them.
+        VERSION: Every place that tells a version.
+        BUILD: The headers.
+        LINK: The installations that the linker sees.
+        RUNTIME: The library that is loaded, its devices, locked memory.
+        PROGRAM: What a program does; errors name their own cause.
+        DRIVER: The card, drivers, device nodes, firmware.
+
     Source: the debug ladder of NVIDIA's published rules for DOCA.
     """
 

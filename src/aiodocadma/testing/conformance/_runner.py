@@ -90,7 +90,14 @@ class Variant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The case's name with what varies."""
+        """
+        The case's name with what varies.
+
+        Returns:
+            Unique among all variants.
+
+        Source: aiodocadma.
+        """
         varies = [*([self.engine] if len(self.case.engines) > 1 else []), *([self.reading] if self.reading else [])]
         return f"{self.case.name}[{'-'.join(varies)}]" if varies else self.case.name
 
