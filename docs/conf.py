@@ -15,6 +15,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_custom_sections = [("Cancellation", "returns_style"), ("Source", "returns_style")]
 html_theme = "furo"
+html_title = f"aiodocadma {release}"
 html_static_path = ["_static"]
 html_css_files = ["diagrams.css"]
 exclude_patterns = ["_build"]

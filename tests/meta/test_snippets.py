@@ -25,6 +25,11 @@ def test_each_how_to_shows_something() -> None:
     assert not [page.name for page in pages() if page.parent.name in ("how-to", "concepts") and page not in shown]
 
 
+def test_snippets_fit_the_width_of_a_page() -> None:
+    wide = [(s.name, line) for s in snippets("python") for line in s.text.splitlines() if len(line) > 92]
+    assert not wide
+
+
 def test_nothing_is_shown_that_nobody_runs() -> None:
     """A doctest in a page or docstring would need a runner of its own."""
     assert not [page.name for page in pages() if ">>> " in page.read_text()]
