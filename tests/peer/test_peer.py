@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
+import itertools
 import logging
+import os
+import resource
+import socket
 import ssl
 import traceback
 from typing import Any
@@ -25,6 +30,7 @@ from aiodocadma.exceptions import (
     UsageError,
 )
 from aiodocadma.peer import Publication, Publisher, _publisher, _session, _wire
+from aiodocadma.peer._address import connect_stream
 from tests.secrets import assert_no_secret
 
 from .conftest import Sides, patched, until
@@ -131,6 +137,29 @@ async def test_many_names_come_in_pages(sides: Sides, socket_path: str) -> None:
         async with peer.connect(sides.dpu, socket_path) as session:
             assert [publication.name for publication in await session.list()] == names
             assert session._last_id > 3
+
+
+async def test_a_list_has_a_bound(sides: Sides, socket_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does a publisher publish more, nor does a session go on listening to one that never ends."""
+    patched(monkeypatch, _publisher, MAX_PUBLICATIONS=3)
+    patched(monkeypatch, _session, MAX_PUBLICATIONS=3)
+    numbers = itertools.count()
+
+    def endless(publisher: Publisher, after: str) -> dict[str, Any]:
+        names = [f"{next(numbers):08}" for _ in range(2)]
+        return {"publications": [dataclasses.asdict(Publication(name, 1, "read")) for name in names], "more": True}
+
+    async with await sides.host.register(b"x") as memory, peer.listen(sides.host, socket_path) as publisher:
+        for name in "abc":
+            await publisher.publish(name, memory)
+        with pytest.raises(UsageError, match="3 names are published"):
+            await publisher.publish("d", memory)
+        async with peer.connect(sides.dpu, socket_path) as session:
+            assert [publication.name for publication in await session.list()] == ["a", "b", "c"]
+            monkeypatch.setattr(Publisher, "_list", endless)
+            with anyio.fail_after(5), pytest.raises(PeerError, match="lists more than 3 names"):
+                await session.list()
+            assert next(numbers) == 4
 
 
 @pytest.mark.parametrize(
@@ -373,6 +402,55 @@ async def test_connections_are_bounded(sides: Sides, socket_path: str, monkeypat
         await until(lambda: not publisher._connections, "the end of the connections")
         async with peer.connect(sides.dpu, socket_path):
             pass
+
+
+@pytest.mark.parametrize("address", ["unix", "tcp:127.0.0.1:0"])
+async def test_a_flood_of_connections_is_cut_off(
+    sides: Sides, socket_path: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who wait for their refusal have a bound, too; the others are closed at once, without an answer."""
+    patched(monkeypatch, _publisher, MAX_CONNECTIONS=2, MAX_REFUSALS=3)
+    async with (
+        peer.listen(sides.host, socket_path if address == "unix" else address) as publisher,
+        peer.connect(sides.dpu, publisher.address) as session,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        silent = [await stack.enter_async_context(await connect_stream(publisher.address, None)) for _ in range(40)]
+        for stream in silent[4:]:
+            with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await stream.receive()
+        assert publisher._connections == 5
+        assert await session.list() == []
+
+
+@pytest.mark.parametrize("address", ["unix", "tcp:127.0.0.1:0"])
+async def test_a_process_without_file_descriptors_goes_on_listening(
+    sides: Sides, socket_path: str, address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patched(monkeypatch, _publisher, ACCEPT_PAUSE=0.01)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with (
+        peer.listen(sides.host, socket_path if address == "unix" else address) as publisher,
+        peer.connect(sides.dpu, publisher.address) as session,
+    ):
+        where = publisher.address
+        taken: list[int] = []
+        family = socket.AF_UNIX if where.path is not None else socket.AF_INET
+        with socket.socket(family) as late:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+            try:
+                with pytest.raises(OSError, match="Too many open files"):
+                    while True:
+                        taken.append(os.open(os.devnull, os.O_RDONLY))
+                late.connect(where.path if where.path is not None else (where.host, where.port))
+                await until(lambda: "nobody can connect for now" in caplog.text, "the publisher's warning")
+                assert await session.list() == []
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                for fd in taken:
+                    os.close(fd)
+        async with peer.connect(sides.dpu, where) as another:
+            assert await another.list() == []
 
 
 async def test_who_says_nothing_is_let_go(sides: Sides, socket_path: str, monkeypatch: pytest.MonkeyPatch) -> None:

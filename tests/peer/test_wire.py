@@ -59,8 +59,11 @@ def test_messages_have_a_bound() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"x", b"[]", b"1", b"null", b'"x"', b"{", b'{"a":}', b"\xff", b"[" * 60_000, b"1" * 60_000, b"{}x"],
-    ids=lambda text: repr(text[:6]),
+    [
+        *(b"", b"x", b"[]", b"1", b"null", b'"x"', b"{", b'{"a":}', b"\xff", b"[" * 60_000, b"1" * 60_000, b"{}x"),
+        *(b'{"wait": NaN}', b'{"wait": Infinity}', b'{"wait": -Infinity}'),
+    ],
+    ids=lambda text: repr(text[:14]),
 )
 def test_what_is_no_object(text: bytes) -> None:
     decoder = Decoder()

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -19,10 +20,11 @@ from anyio.streams.tls import TLSStream
 from aiodocadma import _worker
 from aiodocadma._export import Access, ExportDescriptor
 from aiodocadma.exceptions import AiodocadmaError, ClosedError, PeerError, UsageError
-from aiodocadma.peer._address import PeerAddress, listener_at, peer_uid, secure
+from aiodocadma.peer._address import AnyListener, PeerAddress, listener_at, peer_uid, secure
 from aiodocadma.peer._wire import (
     MAX_MESSAGE_BYTES,
     MAX_NAME_LENGTH,
+    MAX_PUBLICATIONS,
     Attributes,
     Decoder,
     Publication,
@@ -46,7 +48,9 @@ __all__ = ["Publisher", "listen"]
 logger = logging.getLogger("aiodocadma.peer")
 
 MAX_CONNECTIONS: Final = 64
+MAX_REFUSALS: Final = 64  # connections that wait to be told why they are refused; more are closed at once
 GREETING_TIMEOUT: Final = 10.0  # seconds a connection has to say who it is
+ACCEPT_PAUSE: Final = 1.0  # seconds until the next try when the process has no file descriptor left for a connection
 MAX_WAIT: Final = 60.0  # seconds a request may wait for a name
 
 
@@ -149,7 +153,8 @@ class Publisher:
             attributes: A few numbers and texts to go with it, at most 4 KiB of JSON.
 
         Raises:
-            UsageError: If the name is taken, the map cannot be exported so, or the publisher has ended.
+            UsageError: If the name is taken, there are 10,000 names, the map cannot be exported so, or the publisher
+                has ended.
             ValueError: If an argument is out of range.
             DocaError: If DOCA refuses to export.
 
@@ -179,6 +184,8 @@ class Publisher:
             raise ClosedError("the publisher has ended")
         if name in self._published:
             raise UsageError(f"{name!r} is published already", hint="revoke() it first.")
+        if len(self._published) >= MAX_PUBLICATIONS:
+            raise UsageError(f"{MAX_PUBLICATIONS} names are published, more are not listed", hint="revoke() some.")
 
     def revoke(self, name: str) -> None:
         """
@@ -204,8 +211,23 @@ class Publisher:
         for name in list(self._published):
             self.revoke(name)
 
+    async def _accept(self, listener: AnyListener) -> None:
+        """Serve whoever connects, until cancelled; without file descriptors for a while, those who are connected."""
+        async with anyio.create_task_group() as connections:
+            while True:
+                try:
+                    await listener.serve(self._serve, connections)
+                except* (OSError, anyio.BrokenResourceError) as group:
+                    if not all(_is_shortage(error) for error in _leaves(group)):
+                        raise
+                    logger.warning("%s: nobody can connect for now: %s", self.address, next(_leaves(group)))
+                await anyio.sleep(ACCEPT_PAUSE)
+
     async def _serve(self, stream: SocketStream) -> None:
         """One connection, from its first byte to its last; nothing that arrives gets out of here."""
+        if self._connections >= MAX_CONNECTIONS + MAX_REFUSALS:
+            await anyio.aclose_forcefully(stream)
+            return
         self._connections += 1
         try:
             await self._talk(stream)
@@ -308,6 +330,21 @@ class Publisher:
         return {"lifetime": published.publication.lifetime}
 
 
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    """The exceptions in a group, and in the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _is_shortage(error: BaseException) -> bool:
+    """Whether a connection was not accepted because this process or the system lacks something; anyio may wrap it."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
 async def _receive(stream: ByteStream, decoder: Decoder) -> dict[str, Any]:
     """The next message; nothing is lost if this is cancelled."""
     while (message := decoder.next()) is None:
@@ -352,7 +389,7 @@ async def listen(
     await secure(where, ssl_context, insecure)
     async with listener_at(where, bool(users)) as (listener, bound):
         publisher = Publisher(dma, bound, frozenset(users), ssl_context)
-        serving = asyncio.ensure_future(listener.serve(publisher._serve))
+        serving = asyncio.ensure_future(publisher._accept(listener))
         try:
             yield publisher
         finally:

@@ -17,6 +17,7 @@ from aiodocadma._export import ExportDescriptor
 from aiodocadma.exceptions import PeerError
 from aiodocadma.peer._address import PeerAddress, connect_stream, secure
 from aiodocadma.peer._wire import (
+    MAX_PUBLICATIONS,
     Decoder,
     PeerInfo,
     Publication,
@@ -121,6 +122,8 @@ class Session:
             if names != sorted(set(names)) or (more and not page):
                 raise PeerError("the peer's list is out of order")
             found += page
+            if len(found) > MAX_PUBLICATIONS:
+                raise PeerError(f"the peer lists more than {MAX_PUBLICATIONS} names, the most a publisher has")
         return found
 
     async def get(self, name: str, *, wait_timeout: float = 30.0) -> ExportDescriptor:

@@ -15,9 +15,10 @@ Nothing that arrives is believed before it was checked, and no error repeats it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from aiodocadma._export import Access, machine
 from aiodocadma._version import __version__
@@ -31,6 +32,7 @@ __all__ = ["Attributes", "Decoder", "PeerInfo", "Publication", "encode", "take"]
 PROTOCOL: Final = 1
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_NAME_LENGTH: Final = 255
+MAX_PUBLICATIONS: Final = 10_000
 MAX_ATTRIBUTES_BYTES: Final = 4096
 MAX_ERROR_LENGTH: Final = 500
 
@@ -98,12 +100,17 @@ class Decoder:
         text = bytes(self._buffer[_HEADER_BYTES:end])
         del self._buffer[:end]
         try:
-            message = json.loads(text)
+            message = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             message = None  # not raised in here: the error would keep the text
         if not isinstance(message, dict):
             raise PeerError("the peer's message is no JSON object")
         return message
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and Infinity are no JSON, although Python's reader takes them."""
+    raise ValueError
 
 
 def take(message: Mapping[str, Any], key: str, kind: type[T], what: str = "message") -> T:
@@ -113,7 +120,7 @@ def take(message: Mapping[str, Any], key: str, kind: type[T], what: str = "messa
     Args:
         message: From anywhere.
         key: The field.
-        kind: The type it must have exactly; a float may be an int, too.
+        kind: The type it must have exactly; a float is finite, and may be an int, too.
         what: The message's name, for the error.
 
     Returns:
@@ -127,7 +134,7 @@ def take(message: Mapping[str, Any], key: str, kind: type[T], what: str = "messa
     value = message.get(key)
     if kind is float and type(value) is int and abs(value) < 1 << 53:
         value = float(value)
-    if type(value) is kind:
+    if type(value) is kind and not (isinstance(value, float) and math.isinf(value)):  # as 1e999 is read
         return value
     raise PeerError(f"the peer's {what} has no valid {key!r}")
 
