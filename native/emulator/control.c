@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docaemu.h: settings and their text, counters, reset, fork. */
+#define _GNU_SOURCE
 #include "emu.h"
 #include "peer.h"
 #include "schedule.h"
@@ -352,8 +353,8 @@ read_file(const char *path)
 static void
 init_once(void)
 {
-	const char *path = getenv("DOCAEMU_CONFIG_FILE");
-	const char *text = getenv("DOCAEMU_CONFIG");
+	const char *path = secure_getenv("DOCAEMU_CONFIG_FILE");
+	const char *text = secure_getenv("DOCAEMU_CONFIG");
 
 	settings_default();
 	atomic_fetch_and(&emu_flags, ~EMU_FLAG_UNINITIALISED);

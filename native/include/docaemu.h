@@ -4,8 +4,9 @@
  *
  * A program needs none of this to run on the emulator. Everything is driven by one text, given to
  * docaemu_configure(), in the environment variable DOCAEMU_CONFIG, or in the file that
- * DOCAEMU_CONFIG_FILE names (read in the order: file, variable; at the first DOCA call). Lines end
- * at a newline or ';', '#' begins a comment. A line is one of
+ * DOCAEMU_CONFIG_FILE names (read in the order: file, variable; at the first DOCA call; a program
+ * with privileges that its caller has not, as a set-user-ID one, reads neither). Lines end at a
+ * newline or ';', '#' begins a comment. A line is one of
  *
  *     key=value [key=value ...]
  *     device NAME key=value ...

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sys/auxv.h>
+
 /* One row per symbol: where it is looked up, where its address goes. */
 struct symbol {
 	const char *name;
@@ -126,4 +128,10 @@ adma_library_path(const struct adma_library *library)
 		return NULL;
 	}
 	return info.dli_fname;
+}
+
+int
+adma_is_privileged(void)
+{
+	return getauxval(AT_SECURE) != 0;
 }

@@ -102,4 +102,12 @@ adma_library_error_descr(const struct adma_library *library, int code);
 const char *
 adma_library_path(const struct adma_library *library);
 
+/**
+ * Whether this process has privileges that whoever set its environment has not.
+ *
+ * @return AT_SECURE of getauxval(3): set for set-user-ID programs and file capabilities
+ */
+int
+adma_is_privileged(void);
+
 #endif

@@ -37,6 +37,8 @@ const char *
 adma_library_error_descr(const struct adma_library *library, int code);
 const char *
 adma_library_path(const struct adma_library *library);
+int
+adma_is_privileged(void);
 
 /* log.h */
 struct adma_log;

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aiodocadma._private import environment, make_folder
+
 if TYPE_CHECKING:
     from aiodocadma._devices import DeviceInfo
     from aiodocadma._dma import DMA
@@ -283,13 +285,13 @@ async def _curve(copy: Callable[[int], Awaitable[None]], lengths: tuple[int, ...
 
 
 def _store_path() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = environment("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "aiodocadma" / f"calibration-{os.uname().nodename or 'here'}.json"
 
 
 def _store(calibration: Calibration) -> None:
     path = _store_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     fd, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with open(fd, "w") as file:

@@ -17,6 +17,7 @@ import stat
 from typing import TYPE_CHECKING, Any, Final
 
 from aiodocadma._causes import LockedMemory, Log
+from aiodocadma._private import make_folder
 from aiodocadma._redact import Redactor
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def write_bundle(folder: Path, record: dict[str, Any], name: str = "aiodocadma")
     """
     import json
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     now = datetime.datetime.now(datetime.UTC)
     path = folder / f"{name}-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

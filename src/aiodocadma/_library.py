@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiodocadma import _native
 from aiodocadma._causes import Evidence, tell
+from aiodocadma._private import environment, replaceable
 from aiodocadma._sdk_log import SdkLog
 from aiodocadma.exceptions import DocaError, LibraryError
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["EMULATOR_VARIABLE", "ENVIRONMENT_VARIABLE", "Library", "emulator_folder", "emulator_path", "open_library"]
+
+logger = logging.getLogger("aiodocadma")
 
 ENVIRONMENT_VARIABLE: Final = "AIODOCADMA_LIBRARY"
 EMULATOR_VARIABLE: Final = "AIODOCADMA_EMULATOR"
@@ -96,12 +101,13 @@ def emulator_path() -> str:
         An absolute path.
 
     Raises:
-        LibraryError: If there is none.
+        LibraryError: If there is none, or the variable's is not to be trusted.
 
     Source: aiodocadma.
     """
-    if chosen := os.environ.get(EMULATOR_VARIABLE):
-        return os.path.abspath(chosen)
+    if chosen := environment(EMULATOR_VARIABLE):
+        _check_trust(chosen, EMULATOR_VARIABLE)
+        return chosen
     return str(emulator_folder() / "lib" / "libdocaemu.so")
 
 
@@ -132,27 +138,27 @@ def open_library(choice: str | os.PathLike[str] | None = None) -> Library:
 
     Args:
         choice: ``auto`` (the system's DOCA, or the emulator where none is installed), ``system``, ``emulator``, or the
-            path of a library file or of a folder with one. None: the environment variable ``AIODOCADMA_LIBRARY``, or
-            ``auto``.
+            absolute path of a library file or of a folder with one. None: the environment variable
+            ``AIODOCADMA_LIBRARY``, or ``auto``.
 
     Returns:
         The loaded library.
 
     Raises:
-        LibraryError: If it is not there, damaged, incomplete or too old.
+        LibraryError: If it is not there, damaged, incomplete, too old, or somebody else may replace it.
 
     Source: aiodocadma.
     """
-    name = os.fspath(choice) if choice is not None else os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
+    name = os.fspath(choice) if choice is not None else environment(ENVIRONMENT_VARIABLE) or "auto"
     if name in ("auto", "system"):
         return _system(name)
     if name == "emulator":
         return _load(emulator_path(), emulator_path())
     if os.sep not in name:
         raise LibraryError(
-            f"library {name!r} is neither auto, system, emulator nor a path", hint="A path has at least one '/'."
+            f"library {name!r} is neither auto, system, emulator nor a path", hint="A path begins with '/'."
         )
-    return _given(os.path.abspath(name))
+    return _given(name)
 
 
 @functools.cache
@@ -163,6 +169,9 @@ def _load(common: str, dma: str) -> Library:
 def _system(name: str) -> Library:
     """The installed DOCA. What is installed but broken raises: a service must not run on a fake card unawares."""
     for common, dma in _system_candidates():
+        for file in (common, dma):
+            for path in (file,) if os.sep in file else _in_search_path(file):
+                _check_trust(path, "LD_LIBRARY_PATH")
         try:
             return _load(common, dma)
         except LibraryError as error:
@@ -196,7 +205,46 @@ def _is_absent(error: LibraryError, common: str) -> bool:
     return error.symbol is None and str(error.args[0]).startswith(f"{common}: cannot open shared object file: No such")
 
 
+def _in_search_path(name: str) -> Iterator[str]:
+    """What the dynamic linker may find under a name in ``LD_LIBRARY_PATH``; the system's own folders are root's."""
+    import glob
+
+    folders = environment("LD_LIBRARY_PATH")
+    for folder in re.split("[:;]", folders) if folders else ():  # an empty one stands for the current folder
+        for path in (os.path.join(folder, name), *glob.glob(f"{glob.escape(folder)}/glibc-hwcaps/*/{name}")):
+            if os.path.lexists(path):
+                yield path
+
+
+def _check_trust(path: str, where: str) -> None:
+    """
+    Refuse a library that is another one in another folder, or that somebody else may replace: its code runs as ours.
+
+    One that another user owns is only told of: an administrator's account may have installed it, and root may have
+    another number in a container.
+    """
+    try:
+        if not os.path.isabs(path):
+            problem: str | None = "the path is relative: what it leads to depends on the current folder"
+        else:
+            folders = (os.path.dirname(path), os.path.dirname(os.path.realpath(path)))  # its own libraries lie there
+            problem = next(filter(None, map(replaceable, (path, *folders))), None)
+            owner = os.stat(path).st_uid
+            if problem is None and owner not in (0, os.geteuid()):
+                logger.warning("%s belongs to user %d, who decides what this process runs", path, owner)
+    except OSError:  # absent, or not to be looked at: the dynamic linker says so
+        return
+    if problem is not None:
+        raise LibraryError(
+            f"{path} is not loaded: {problem}",
+            hint=f"Take the library from an absolute path where only root or this user may write (see {where}).",
+            name=os.path.basename(path),
+            path=path,
+        )
+
+
 def _given(path: str) -> Library:
+    _check_trust(path, ENVIRONMENT_VARIABLE)
     if os.path.isdir(path):
         for suffix in _SUFFIXES:
             common = f"{path}/libdoca_common{suffix}"

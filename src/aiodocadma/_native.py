@@ -154,6 +154,11 @@ EVENT_KINDS: Final[tuple[str, ...]] = tuple(
 COUNTER_NAMES: Final[tuple[str, ...]] = tuple(name for name, _ in ffi.typeof("struct adma_counters").fields)
 
 
+def is_privileged() -> bool:
+    """Whether this process has privileges that whoever set its environment has not."""
+    return bool(lib.adma_is_privileged())
+
+
 def now() -> float:
     """The time in seconds by the clock that events and copies are stamped with."""
     return int(lib.adma_clock_ns()) / 1e9

@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 from aiodocadma._dma import DMA, open_dmas
 from aiodocadma._flight import dump, flight_record
+from aiodocadma._private import environment, make_folder
 
 __all__ = ["default_folder", "dump_on_signal", "serve"]
 
@@ -45,7 +46,7 @@ def default_folder() -> Path:
 
     Source: XDG Base Directory Specification.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    runtime = environment("XDG_RUNTIME_DIR")
     return Path(runtime, "aiodocadma") if runtime else Path(tempfile.gettempdir(), f"aiodocadma-{os.geteuid()}")
 
 
@@ -110,7 +111,7 @@ def _dmas_of(loop: asyncio.AbstractEventLoop) -> list[DMA]:
 
 def _own_folder() -> Path:
     folder = default_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(errno.EPERM, "not a folder of this user's alone", str(folder))
@@ -119,6 +120,7 @@ def _own_folder() -> Path:
 
 def _bind(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    os.fchmod(listener.fileno(), 0o600)  # the file that bind() makes has these bits: no chmod() follows a link later
     try:
         try:
             listener.bind(str(path))
@@ -127,7 +129,6 @@ def _bind(path: Path) -> socket.socket:
                 raise
             path.unlink()
             listener.bind(str(path))
-        os.chmod(path, 0o600)  # nobody can connect before the server listens
     except OSError as error:
         listener.close()
         error.filename = str(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -187,7 +188,11 @@ def test_both_outputs_of_the_version(tmp_path: Path) -> None:
 
 @pytest.mark.rule("R97", "R100")
 def test_only_what_reads_is_run_and_found_off_path(tmp_path: Path) -> None:
-    assert system_with(tmp_path).find_tool("doca_caps") == CAPS
+    system = system_with(tmp_path)
+    assert system.find_tool("doca_caps") == CAPS
+    relative = CAPS.rpartition("/")[0].lstrip("/")
+    for path in (relative, f"./{relative}", ":"):  # of the current folder
+        assert dataclasses.replace(system, environ={"PATH": path}).find_tool("doca_caps") == CAPS
     for command in (("/usr/bin/mlxconfig", "query"), ("/usr/bin/doca_caps", "--help"), ("/bin/sh", "--version")):
         with pytest.raises(ValueError, match="only read"):
             _run(*command)
@@ -293,8 +298,11 @@ def test_the_bundle(tmp_path: Path) -> None:
     tree.files["/dev/kmsg"] = "\n".join(f"6,1,1,-;mlx5_core {name} {secret}" for name, secret in SECRETS.items())
     report = examine(tree.system(tmp_path / "root"))
     folder = tmp_path / "bundle"
-    os.umask(os.umask(0))
-    assert write_bundle(report, folder, {"output.txt": f"failed for {SECRETS['ip']}"}) == str(folder)
+    before = os.umask(0)
+    try:
+        assert write_bundle(report, folder, {"output.txt": f"failed for {SECRETS['ip']}"}) == str(folder)
+    finally:
+        os.umask(before)
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
     assert set(found) == {
         "program",

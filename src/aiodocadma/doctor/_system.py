@@ -13,6 +13,7 @@ from typing import Final
 
 from aiodocadma._devices import devices
 from aiodocadma._library import ENVIRONMENT_VARIABLE, open_library
+from aiodocadma._private import environment
 from aiodocadma._root import Root
 from aiodocadma._versions import PREFIX
 from aiodocadma.exceptions import AiodocadmaError
@@ -128,7 +129,7 @@ class System:
             platform.machine(),
             _run,
             _load(library),
-            library or os.environ.get(ENVIRONMENT_VARIABLE) or "auto",
+            library or environment(ENVIRONMENT_VARIABLE) or "auto",
         )
 
     def find_tool(self, name: str) -> str | None:
@@ -144,7 +145,8 @@ class System:
         Source: aiodocadma.
         """
         folders = [*self.environ.get("PATH", "").split(":"), f"{PREFIX}/tools"]
-        return next((f"{folder}/{name}" for folder in folders if folder and self.root.exists(f"{folder}/{name}")), None)
+        found = (f"{folder}/{name}" for folder in folders if folder.startswith("/"))  # never from the current folder
+        return next(filter(self.root.exists, found), None)
 
 
 def _load(choice: str | None) -> Loaded:
