@@ -155,6 +155,24 @@ def test_modes(run: Run, publish: Publish, src: Path, out: Path, mode: int) -> N
     assert stat.S_IMODE((out / "old").stat().st_mode) == 0o604
 
 
+async def test_a_name_that_leads_elsewhere(run: Run, tmp_path: Path, out: Path) -> None:
+    """A publisher that is no command of ours: a name with parts of a path, and bits that give rights."""
+    address = f"unix:{tmp_path}/s"
+    async with (
+        aiodocadma.open_dma(library="emulator") as dma,
+        await dma.alloc(3) as memory,
+        peer.listen(dma, address) as publisher,
+    ):
+        for name in ("../evil", "..", "/etc/evil"):
+            await publisher.publish(name, memory, attributes={"mode": 0o7755})
+        for name, code in [("../evil", 0), ("..", 1), ("/etc/evil", 0)]:
+            done = await asyncio.to_thread(run, "pull", address, name, out)
+            assert done.returncode == code, done.stderr
+    assert listing(out) == [".._evil", "_etc_evil"]
+    assert listing(tmp_path) == ["out"]
+    assert stat.S_IMODE((out / ".._evil").stat().st_mode) & ~0o755 == 0
+
+
 def test_to_a_pipe(run: Run, publish: Publish, src: Path) -> None:
     result = run("pull", publish(src).address, "src", "/dev/stdout", text=False)
     assert result.stdout == src.read_bytes()  # type: ignore[comparison-overlap]

@@ -111,7 +111,7 @@ def test_the_result_counts_more_than_the_bundle(run: Run, broken: dict[str, str]
     assert result.stderr == f"aiodocadma: no evidence was written: {tmp_path}: File exists\n"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]"])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000], ids=lambda text: text[:9])
 def test_an_old_record_that_is_none(text: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text(text)
     result = run("selftest", "--compare", tmp_path / "old.json")

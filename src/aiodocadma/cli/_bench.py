@@ -186,7 +186,7 @@ def _load(path: str, mode: str, emulated: bool) -> dict[tuple[int, int], dict[st
             record = json.load(file)
         found = record["format"], record["mode"], record["emulated"]
         points = {(point["size"], point["depth"]): point for point in record["points"]}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise Exit(ExitCode.USAGE, f"{path}: not a record of aiodocadma bench --json") from None
     if found[0] != FORMAT:
         raise Exit(ExitCode.USAGE, f"{path}: written by another version of aiodocadma bench")

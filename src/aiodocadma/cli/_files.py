@@ -230,13 +230,14 @@ async def open_target(
         path: As the user gave it; a folder gets a file of this name; a symbolic link is followed.
         stop: Ends the waits.
         name: What is copied.
-        mode: The permission bits of a new file, less umask, as with ``cp``; an old one keeps its own.
+        mode: The permission bits of a new file, less umask, as with ``cp``; an old one keeps its own, without those
+            that give whoever runs it its owner's rights.
         source: The file that is copied, if it is one; must be another one.
         temporary: Name of the file that is written until commit, which may be there from an earlier time and is locked;
             None for a new one.
 
     Raises:
-        OSError: If it cannot be written, or is the source itself.
+        OSError: If it cannot be written, is the source itself, or what an earlier time left is not this user's alone.
 
     Cancellation: Leaves no file behind.
     """
@@ -283,12 +284,27 @@ def _lock(fd: int, temporary: str) -> bool:
         return True
 
 
+def _check_own(fd: int, temporary: str) -> None:
+    """Refuse what somebody else has laid there, and could change once it has its name; closes it then."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+        os.close(fd)
+        raise PermissionError(errno.EPERM, f"{os.path.basename(temporary)} beside it is not this user's alone")
+
+
 def _create(path: str, real: str, mode: int, now: os.stat_result | None, stop: Stop, temporary: str | None) -> Target:
     """Make the temporary file, or go on with it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_EXCL if temporary is None else 0)
+    again = temporary is not None
     temporary = os.path.join(os.path.dirname(real), temporary or f".aiodocadma-{secrets.token_hex(8)}")
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        fd = os.open(temporary, flags, mode & 0o777 if now is None else 0o600)
+        try:
+            fd = os.open(temporary, flags | os.O_CREAT | os.O_EXCL, mode & 0o777 if now is None else 0o600)
+        except FileExistsError:
+            if not again:
+                raise
+            fd = os.open(temporary, flags | os.O_NONBLOCK)
+            _check_own(fd, temporary)
     except OSError as error:
         error.filename = path
         raise
@@ -297,6 +313,9 @@ def _create(path: str, real: str, mode: int, now: os.stat_result | None, stop: S
         raise BlockingIOError(errno.EAGAIN, "another process is writing it", path)
     if now is None:
         return Target(File(fd, path, stop), temporary, real, None)
-    with contextlib.suppress(PermissionError):
+    mode = now.st_mode & 0o777
+    try:
         os.fchown(fd, now.st_uid, now.st_gid)
-    return Target(File(fd, path, stop), temporary, real, stat.S_IMODE(now.st_mode))
+    except PermissionError:  # its group is another one now: that gets what everybody has
+        mode &= 0o707 | (mode & 0o007) << 3
+    return Target(File(fd, path, stop), temporary, real, mode)

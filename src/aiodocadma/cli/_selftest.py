@@ -32,6 +32,8 @@ def _read(path: str) -> dict[str, Any]:
         compare(record, record)
     except ValueError as error:  # json's own included
         raise Exit(ExitCode.USAGE, f"{path}: {error}") from None
+    except RecursionError:
+        raise Exit(ExitCode.USAGE, f"{path}: not a record of aiodocadma selftest --json") from None
     return dict(record)
 
 
