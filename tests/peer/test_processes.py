@@ -19,7 +19,7 @@ import aiodocadma
 from aiodocadma import DMA, MemoryMap, emulator, peer
 from aiodocadma.exceptions import DocaError, DocaIoFailedError, PeerError
 
-from .conftest import BECOME, StartExporter, until
+from .conftest import BECOME, Sides, StartExporter, until
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -137,6 +137,31 @@ async def test_another_user_pulls_if_it_may(exporter: StartExporter, shared_path
     exporter(shared_path, MIB, users=(NOBODY,), config="peer_users=any")
     assert await run_as(NOBODY, shared_path, "peer_users=any") == "equal"
     assert await run_as(NOBODY - 1, shared_path, "") == f"{shared_path} refuses: user {NOBODY - 1} may not connect"
+
+
+@other_users
+async def test_a_socket_where_anybody_could_listen(exporter: StartExporter, sides: Sides, shared_path: str) -> None:
+    """As in /tmp: this user's and root's are fine there, another one's only if told; without a sticky bit, none."""
+    folder = shared_path.removeprefix("unix:").rpartition("/")[0]
+    os.chmod(folder, 0o1777)
+    exporter(shared_path, MIB, user=NOBODY, users=(0,))
+    with pytest.raises(PeerError, match=f"user {NOBODY} listens, and anybody may write in {folder}, and {folder}/s is"):
+        async with peer.connect(sides.dpu, shared_path):
+            pass
+    async with peer.connect(sides.dpu, shared_path, insecure=True) as session:
+        assert [publication.name for publication in await session.list()] == ["data"]
+    async with peer.listen(sides.host, f"unix:{folder}/t"), peer.connect(sides.dpu, f"unix:{folder}/t") as session:
+        assert await session.list() == []
+    os.chmod(folder, 0o755)
+    async with peer.connect(sides.dpu, shared_path):  # its folder says who may listen there
+        pass
+    os.chmod(folder, 0o777)
+    with pytest.raises(PeerError, match=f"user {NOBODY} listens, and anybody may write in {folder}"):
+        async with peer.connect(sides.dpu, shared_path):
+            pass
+    with pytest.raises(PermissionError, match=f"anybody may write in {folder}"):
+        async with peer.listen(sides.host, f"unix:{folder}/t"):
+            pass
 
 
 @other_users

@@ -32,7 +32,8 @@ def add_security(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="allow an address that other machines reach without certificates: whoever connects gets the memory",
+        help="allow an address that other machines reach without certificates (whoever connects gets the memory), and "
+        "another user's Unix socket where anybody may write",
     )
 
 

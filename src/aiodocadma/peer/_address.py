@@ -18,7 +18,8 @@ import anyio
 from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSStream
 
-from aiodocadma.exceptions import UsageError
+from aiodocadma._private import replaceable
+from aiodocadma.exceptions import PeerError, UsageError
 
 __all__ = ["PeerAddress", "connect_stream", "listener_at", "peer_uid", "secure"]
 
@@ -130,7 +131,7 @@ async def listener_at(address: PeerAddress, public: bool) -> AsyncIterator[tuple
         The listener, and the address with the port it got.
 
     Raises:
-        OSError: If that cannot be.
+        OSError: If that cannot be, or anybody may replace a Unix socket there.
 
     Source: ``unix(7)``, ``tcp(7)``.
     """
@@ -140,6 +141,8 @@ async def listener_at(address: PeerAddress, public: bool) -> AsyncIterator[tuple
             yield tcp, dataclasses.replace(address, port=tcp.extra(SocketAttribute.local_port))
         return
     _check_free(address.path)
+    if reason := replaceable(address.path):
+        raise PermissionError(errno.EPERM, reason, address.path)
     unix = await anyio.create_unix_listener(address.path, mode=0o666 if public else 0o600)
     mine = os.stat(address.path)
     async with unix:
@@ -186,26 +189,38 @@ def peer_uid(stream: SocketStream) -> int | None:
     return int(struct.unpack("3i", credentials)[1])
 
 
-async def connect_stream(address: PeerAddress, ssl_context: ssl.SSLContext | None) -> ByteStream:
+async def connect_stream(
+    address: PeerAddress, ssl_context: ssl.SSLContext | None, insecure: bool = False
+) -> ByteStream:
     """
     Connect once.
 
     Args:
         address: Where to.
         ssl_context: TLS, or None.
+        insecure: Whether anybody may listen at a Unix socket in a folder that anybody may write.
 
     Returns:
         The stream.
 
     Raises:
         OSError: If nobody listens, or it is not allowed.
+        PeerError: If another user listens where anybody could.
         ssl.SSLError: If the two sides do not accept each other.
 
     Cancellation: Raises at once.
     Source: ``connect(2)``.
     """
     if address.path is not None:
-        return await anyio.connect_unix(address.path)
+        unix = await anyio.connect_unix(address.path)
+        uid = peer_uid(unix)
+        if not insecure and uid not in (0, os.geteuid()) and (reason := replaceable(address.path)):
+            await anyio.aclose_forcefully(unix)
+            raise PeerError(
+                f"{address}: user {uid} listens, and {reason}",
+                hint="Have the publisher listen in a folder where only it may write, or say insecure=True.",
+            )
+        return unix
     stream = await anyio.connect_tcp(address.host or "localhost", address.port)
     if ssl_context is None:
         return stream

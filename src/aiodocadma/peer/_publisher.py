@@ -366,7 +366,8 @@ async def listen(
 
     Args:
         dma: Whose maps are published; used in its loop.
-        address: ``unix:PATH`` or ``tcp:HOST:PORT``. A Unix socket is this user's (mode 0600).
+        address: ``unix:PATH`` or ``tcp:HOST:PORT``. A Unix socket is this user's (mode 0600). On loopback every user of
+            the machine may connect.
         users: User ids that may connect to a Unix socket, too, besides this user and root.
         ssl_context: TLS for TCP. With ``verify_mode`` CERT_REQUIRED only those who show a certificate may connect.
         insecure: Listen where other machines can connect although nothing tells who they are.
@@ -378,7 +379,7 @@ async def listen(
         ValueError: If the address is none.
         UsageError: If other machines could connect and ``ssl_context`` does not authenticate them, or ``users`` are
             given for TCP.
-        OSError: If the address cannot be had.
+        OSError: If the address cannot be had, or anybody may replace what is in the Unix socket's folder.
 
     Cancellation: Ends the connections, then raises.
     Source: aiodocadma.

@@ -298,7 +298,8 @@ async def connect(
         address: ``unix:PATH`` or ``tcp:HOST:PORT``.
         wait_timeout: Seconds to wait for a publisher that does not listen yet.
         ssl_context: TLS for TCP, for example with a certificate of this side's.
-        insecure: Connect to another machine although nothing tells who it is.
+        insecure: Connect to another machine although nothing tells who it is, or to a Unix socket of another user's,
+            root excepted, although anybody may write in its folder.
 
     Yields:
         The session.
@@ -306,7 +307,7 @@ async def connect(
     Raises:
         ValueError: If the address is none.
         UsageError: If it is another machine's and ``ssl_context`` does not authenticate it.
-        PeerError: If nobody listens in time, or the publisher refuses.
+        PeerError: If nobody listens in time, another user does where anybody could, or the publisher refuses.
         OSError: If its name cannot be resolved.
 
     Cancellation: Raises at once.
@@ -318,7 +319,7 @@ async def connect(
     try:
         try:
             with anyio.fail_after(wait_timeout + REPLY_TIMEOUT):
-                stream = await _connect(where, ssl_context, wait_timeout)
+                stream = await _connect(where, ssl_context, insecure, wait_timeout)
                 session = Session(dma, where, stream)
                 await session._greet()
         except TimeoutError:
@@ -333,13 +334,15 @@ async def connect(
                 await anyio.aclose_forcefully(stream)
 
 
-async def _connect(address: PeerAddress, ssl_context: ssl.SSLContext | None, wait_timeout: float) -> ByteStream:
+async def _connect(
+    address: PeerAddress, ssl_context: ssl.SSLContext | None, insecure: bool, wait_timeout: float
+) -> ByteStream:
     """Try until somebody listens; at least once."""
     deadline = anyio.current_time() + wait_timeout
     delay = FIRST_RETRY
     while True:
         try:
-            return await connect_stream(address, ssl_context)
+            return await connect_stream(address, ssl_context, insecure)
         except ssl.SSLError as error:
             raise PeerError(f"{address}: the two sides do not accept each other: {error.reason}") from None
         except OSError as error:
