@@ -11,7 +11,8 @@ Where no DOCA is installed, the device is a software emulator behind the same C 
 
 import typing as _typing
 
-from aiodocadma import exceptions
+# _native first: a sub-interpreter is refused before it imports what Python itself cannot always unload there again.
+from aiodocadma import _native, exceptions  # noqa: F401
 from aiodocadma._access import ReadOnly, ReadWrite
 from aiodocadma._blocks import Blocks
 from aiodocadma._devices import Capabilities, DeviceInfo, devices

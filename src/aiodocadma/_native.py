@@ -14,6 +14,13 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from aiodocadma import _interpreter
+
+# Before the extension, which a sub-interpreter must not even try to load: with a GIL of its own it leaves cffi broken
+# for the whole process (seen on Python 3.12.1).
+if not _interpreter.is_main():
+    raise ImportError("aiodocadma works in the main interpreter of a process only, and this is a sub-interpreter")
+
 from aiodocadma._shim import ffi, lib
 
 if TYPE_CHECKING:
