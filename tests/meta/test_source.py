@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -104,3 +105,28 @@ def test_calls_that_are_no_symbols_are_not_asked_for() -> None:
     assert "doca_version_runtime" in symbols
     for name in ("doca_ctx_destroy", "doca_buf_inventory_buf_get_by_addr", "buf_get_by_data", "doca_version)"):
         assert name not in symbols
+
+
+def test_data_is_never_run() -> None:
+    """Nothing that comes from a file, a peer or the environment becomes code or a shell's command."""
+    banned = {
+        *("pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml"),
+        *("eval", "exec", "compile", "system", "popen", "mktemp", "shell"),
+    }
+    found = set()
+    for path in PYTHON:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {(node.module or "").partition(".")[0]}
+            elif isinstance(node, ast.Call):
+                function = node.func
+                names = {function.id} if isinstance(function, ast.Name) else set()
+                if isinstance(function, ast.Attribute) and function.attr != "compile":  # which is re's
+                    names = {function.attr}
+                names |= {keyword.arg or "" for keyword in node.keywords} & {"shell"}
+            else:
+                continue
+            found |= {(path.name, name) for name in names & banned}
+    assert not found
