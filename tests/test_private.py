@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import aiodocadma
-from aiodocadma import _evidence, _flight, advice, live, peer
+from aiodocadma import _calibration, _evidence, _flight, live, peer
 from aiodocadma._private import make_folder
 
 
@@ -93,7 +93,7 @@ async def test_the_live_socket(tmp_path: Path, folder: Path, monkeypatch: pytest
 
 async def test_the_calibration(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    advice._store(advice._assumed())
+    _calibration._store(_calibration.assumed())
     assert_own(tmp_path, 1)
 
 
