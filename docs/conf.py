@@ -19,7 +19,7 @@ html_title = f"aiodocadma {release}"
 html_static_path = ["_static"]
 html_css_files = ["diagrams.css"]
 exclude_patterns = ["_build"]
-suppress_warnings = ["ref.python"]  # each exception has two homes, and seen from a third module either will do
+
 
 _NAMED_TUPLE_FIELD = type(Counters.arms)
 

@@ -1835,8 +1835,8 @@ PyDoc_STRVAR(future_bytes_done_doc,
 	     "Source: aiodocadma.\n");
 
 PyDoc_STRVAR(future_retrieved_doc,
-	     "Whether somebody has asked for the outcome since the copy ended: awaited it, or "
-	     "called result() or exception().\n"
+	     "Whether somebody has awaited the copy since it ended, or called result() or "
+	     "exception().\n"
 	     "\n"
 	     "Source: aiodocadma.\n");
 
@@ -2728,7 +2728,7 @@ PyDoc_STRVAR(buffer_nbytes_doc, "Length in bytes.\n"
 				"\n"
 				"Source: aiodocadma.\n");
 
-PyDoc_STRVAR(buffer_address_doc, "Where the memory begins, in the address space it is of: for C "
+PyDoc_STRVAR(buffer_address_doc, "Where the memory begins, in the address space it is of; for C "
 				 "code, while the map is open.\n"
 				 "\n"
 				 "Source: doca_mmap_set_memrange.\n");
@@ -2738,15 +2738,15 @@ PyDoc_STRVAR(buffer_offset_doc, "Bytes from the start of the map.\n"
 				"Source: aiodocadma.\n");
 
 PyDoc_STRVAR(buffer_readonly_doc,
-	     "Whether the device may not write it: it cannot be a destination.\n"
+	     "Whether the device may not write it, so that it cannot be a destination.\n"
 	     "\n"
 	     "Source: doca_mmap_set_permissions.\n");
 
-PyDoc_STRVAR(buffer_imported_doc, "Whether the memory is a peer's: only the engine reaches it.\n"
+PyDoc_STRVAR(buffer_imported_doc, "Whether the memory is a peer's, which only the engine reaches.\n"
 				  "\n"
 				  "Source: doca_mmap_create_from_export.\n");
 
-PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed: no copy can name it.\n"
+PyDoc_STRVAR(buffer_closed_doc, "Whether the map was closed, so that no copy can name it.\n"
 				"\n"
 				"Source: aiodocadma.\n");
 

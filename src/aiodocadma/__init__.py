@@ -1,5 +1,5 @@
 """
-asyncio-native client for NVIDIA DOCA DMA.
+asyncio-native client for NVIDIA DOCA DMA::
 
     async with aiodocadma.open_dma() as dma:
         src = await dma.register(b"payload" * 1000)

@@ -61,7 +61,7 @@ class MemoryMap(Buffer[AccessT_co]):
     @property
     def doca_mmap(self) -> int:
         """
-        The address of the ``doca_mmap``: for C code that makes bufs of it for other accelerators of the same device.
+        The address of the ``doca_mmap``, for C code that makes bufs of it for other accelerators of the same device.
 
         Such bufs must be given back before the map is closed, or it stays registered for good.
 
@@ -80,7 +80,7 @@ class MemoryMap(Buffer[AccessT_co]):
     @property
     def doca_dev(self) -> int:
         """
-        The address of the ``doca_dev`` that the map was made for: for C code, which must not close it.
+        The address of the ``doca_dev`` that the map was made for, for C code, which must not close it.
 
         Returns:
             The address; valid while the DMA is open.
@@ -132,7 +132,7 @@ class MemoryMap(Buffer[AccessT_co]):
             access: ``read``, or ``write`` for both; the importer has to ask for writing, too.
 
         Returns:
-            The descriptor: a secret.
+            The descriptor, a secret.
 
         Raises:
             AccessError: If the map is read-only and ``access`` is not, or it is imported itself.

@@ -43,7 +43,7 @@ class Latency:
             percent: From 0 to 100.
 
         Returns:
-            Seconds, at most a quarter too many: the upper bound of the bucket. 0 without copies, infinite for copies
+            Seconds, at most a quarter too many, the upper bound of the bucket. 0 without copies, infinite for copies
             of more than half a minute.
 
         Raises:

@@ -525,7 +525,7 @@ def violations() -> list[str]:
     The contract violations since the start or the last ``reset()``.
 
     Returns:
-        The latest 64: call, object, what is wrong.
+        The latest 64, each with call, object and what is wrong.
 
     Source: ``docaemu_violations``.
     """

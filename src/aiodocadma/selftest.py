@@ -85,7 +85,7 @@ class SelftestResult:
     @property
     def statement(self) -> str:
         """
-        One sentence for a record: what ran, on what, and what came of it.
+        One sentence for a record, with what ran, on what, and what came of it.
 
         Returns:
             The sentence.

@@ -58,6 +58,11 @@ def test_sections(name: str, value: Any) -> None:
     doc = inspect.cleandoc(own)
     present = re.findall(rf"^({'|'.join(SECTIONS)}):", doc, re.MULTILINE)
     assert present == sorted(present, key=SECTIONS.index), f"{name}: sections are out of order"
+    shown = re.findall(r"^(?:Returns|Yields):\n +(.*)$", doc, re.MULTILINE)
+    if isinstance(value, property) or inspect.isgetsetdescriptor(value):
+        shown.append(doc.partition("\n")[0])
+    # Sphinx takes what is before a colon there for a type.
+    assert not [line for line in shown if ": " in re.sub("``.*?``", "", line)], f"{name}: a colon"
     if isinstance(value, property):
         assert "Returns" in present, f"{name} does not say what it is"
     is_code = inspect.isclass(value) and issubclass(value, DocaError) and value is not DocaError

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; None for those of the process.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 wrong usage, 3 no usable device or library, 130 interrupted.
+        The exit code, usually 0 done, 1 failed, 2 wrong usage, 3 no usable device or library, 130 interrupted.
 
     Source: aiodocadma.
     """

@@ -79,7 +79,7 @@ class Report:
     @property
     def method(self) -> str:
         """
-        How this was found out, in the words of NVIDIA's contract: always by hand.
+        How this was found out, in the words of NVIDIA's contract (always by hand).
 
         Returns:
             One line.

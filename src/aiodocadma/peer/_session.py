@@ -135,7 +135,7 @@ class Session:
             wait_timeout: Seconds to wait until it is published.
 
         Returns:
-            The descriptor: a secret.
+            The descriptor, a secret.
 
         Raises:
             PeerError: If it is not published in time, or the publisher refuses or does not answer.
