@@ -19,7 +19,7 @@ from aiodocadma import _interpreter
 # Before the extension, which a sub-interpreter must not even try to load: with a GIL of its own it leaves cffi broken
 # for the whole process (seen on Python 3.12.1).
 if not _interpreter.is_main():
-    raise ImportError("aiodocadma works in the main interpreter of a process only, and this is a sub-interpreter")
+    raise ImportError("aiodocadma works in the main interpreter only; this is a sub-interpreter")
 
 from aiodocadma._shim import ffi, lib
 

@@ -51,7 +51,7 @@ async def main():
         print(await dma.copy(b"abc", dst), dst)
 asyncio.run(main())
 """
-OURS = "ImportError aiodocadma works in the main interpreter of a process only, and this is a sub-interpreter"
+OURS = "ImportError aiodocadma works in the main interpreter only; this is a sub-interpreter"
 
 
 @pytest.mark.parametrize(
