@@ -84,8 +84,8 @@ struct adma_channel {
 	uint32_t list_len;	/* elements of a source list */
 	uint64_t segment_bytes; /* most bytes a task moves */
 
-	/* the loop's thread */
-	enum adma_channel_state state;
+	/* the loop's thread; but a worker sets the state CLOSED, and a last turn may look then */
+	_Atomic enum adma_channel_state state;
 	enum doca_ctx_states ctx_state; /* as the state callback last said */
 	bool fault;			/* a task failed and its burst is not over */
 	doca_error_t culprit;		/* with this code */
