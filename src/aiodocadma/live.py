@@ -72,6 +72,7 @@ async def serve(path: str | os.PathLike[str] | None = None) -> AsyncIterator[Pat
     """
     place = Path(path) if path is not None else _own_folder() / f"{os.getpid()}.sock"
     listener = _bind(place)
+    mine = os.lstat(place)
     loop = asyncio.get_running_loop()
     lookers: set[_Looker] = set()
     server = await loop.create_unix_server(lambda: _Looker(loop, lookers), sock=listener)
@@ -80,7 +81,9 @@ async def serve(path: str | os.PathLike[str] | None = None) -> AsyncIterator[Pat
     finally:
         server.close()
         await asyncio.gather(*[looker.hang_up() for looker in lookers])
-        place.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.lstat(place), mine):
+                place.unlink()
 
 
 def dump_on_signal(folder: str | os.PathLike[str], signum: int = signal.SIGUSR2) -> None:

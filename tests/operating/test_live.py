@@ -140,6 +140,16 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+async def test_what_took_its_place_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    async with live.serve(path):
+        path.unlink()
+        path.write_text("mine")
+    assert path.read_text() == "mine"
+    async with live.serve(tmp_path / "t"):
+        (tmp_path / "t").unlink()
+
+
 async def test_the_default_folder_must_be_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     async with live.serve() as path:
