@@ -231,7 +231,7 @@ def _check_trust(path: str, where: str) -> None:
             problem = next(filter(None, map(replaceable, (path, *folders))), None)
             owner = os.stat(path).st_uid
             if problem is None and owner not in (0, os.geteuid()):
-                logger.warning("%s belongs to user %d, who decides what this process runs", path, owner)
+                _tell_owner(path, owner)
     except OSError:  # absent, or not to be looked at: the dynamic linker says so
         return
     if problem is not None:
@@ -241,6 +241,11 @@ def _check_trust(path: str, where: str) -> None:
             name=os.path.basename(path),
             path=path,
         )
+
+
+@functools.cache  # once
+def _tell_owner(path: str, owner: int) -> None:
+    logger.warning("%s belongs to user %d, who decides what this process runs", path, owner)
 
 
 def _given(path: str) -> Library:

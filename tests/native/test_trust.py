@@ -146,7 +146,8 @@ def test_another_users_file_where_anybody_may_write(folder: Path, caplog: pytest
         assert aiodocadma.devices(library)
     assert not caplog.messages
     os.chown(library, NOBODY, NOBODY)
-    assert aiodocadma.devices(library)
+    for _ in range(2):
+        assert aiodocadma.devices(library)
     assert caplog.messages == [f"{library} belongs to user {NOBODY}, who decides what this process runs"]
     sticky.chmod(0o1777)
     with pytest.raises(LibraryError, match=f"anybody may write in {sticky}, and {sticky}/x is user {NOBODY}'s"):
