@@ -1,5 +1,7 @@
 """
-asyncio-native client for NVIDIA DOCA DMA::
+asyncio-native client for NVIDIA DOCA DMA.
+
+A copy::
 
     async with aiodocadma.open_dma() as dma:
         src = await dma.register(b"payload" * 1000)

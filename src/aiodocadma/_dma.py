@@ -407,7 +407,7 @@ class DMA(Channel):
         Allocate zeroed, page-aligned memory and register it, readable and writable by the device.
 
         Args:
-            nbytes: At least 1.
+            nbytes: Bytes, at least 1.
             hugepages: True for pages of the system's default huge size, or a size in bytes. The administrator reserves
                 them (``vm.nr_hugepages``); there is no fall-back to ordinary ones.
             align: Bytes, a power of two: the address is a multiple of it. None for a page's.

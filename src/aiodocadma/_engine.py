@@ -180,7 +180,7 @@ class Engine:
         Register fresh pages for this channel.
 
         Args:
-            nbytes: At least 1.
+            nbytes: Bytes, at least 1.
             align: A power of two, or 0 for a page's.
             huge_page: Size of the pages, or 0 for ordinary ones.
             wait: As for ``register()``.
@@ -225,7 +225,7 @@ class Engine:
 
         Args:
             address: Where it is, or None for fresh pages.
-            nbytes: At least 1.
+            nbytes: Bytes, at least 1.
             writable: Whether the peer may write it, too.
 
         Returns:

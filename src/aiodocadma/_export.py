@@ -40,7 +40,7 @@ class ExportDescriptor:
 
     Args:
         blob: DOCA's opaque bytes; of a program in C, ``ExportDescriptor(blob)`` is enough.
-        nbytes: Length of the memory, or None where it is not known; then DOCA tells at the import.
+        nbytes: Bytes of the memory, or None where it is not known; then DOCA tells at the import.
         access: What the exporter lets the peer do, or None where it is not known.
         generation: How many exports of its map were made before, plus 1; or None.
         exporter: The exporting process, a random number in hex; or None.

@@ -21,7 +21,7 @@ class PendingCopy:
     Args:
         state: ``registering`` (its memory), ``waiting`` (DOCA has nothing of it), ``in flight``, ``cancelling``: what
             DOCA has of it is waited for, or ``failing``: it is, and the cause is looked for.
-        nbytes: All of it.
+        nbytes: Bytes of all of it.
         bytes_done: Of them, what the engine has written.
         segments: Tasks that DOCA holds, or that wait for their replay.
         age: Seconds since it was started, to a turn of the loop.

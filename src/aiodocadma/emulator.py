@@ -73,7 +73,7 @@ class Counters(NamedTuple):
         completions_ok: Tasks that ended well.
         completions_error: Tasks that failed, the flushed ones included.
         flushed: Tasks ended because another failed or the context stopped.
-        bytes: Copied by tasks that succeeded.
+        bytes: Bytes copied by tasks that succeeded.
         again: Submits refused by a full queue.
         no_memory: Tasks and bufs refused by an empty pool.
         faults: Faults fired.

@@ -222,7 +222,7 @@ class Publication:
 
     Args:
         name: Its name: 1 to 255 characters that can be printed.
-        nbytes: Length of the memory.
+        nbytes: Bytes of the memory.
         access: What an importer may do with it.
         lifetime: Seconds that a descriptor of it is good for after it was handed out or renewed last; None without end.
         attributes: What the publisher tells about it: a few numbers and texts.

@@ -119,7 +119,7 @@ class VirtualClock:
         Let time pass; copies that are due by then end.
 
         Args:
-            seconds: Not negative.
+            seconds: To add to the clock, not negative.
 
         Source: ``docaemu_time_advance``.
         """
