@@ -13,6 +13,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"  # a field explained as an attribute is no parameter, too
 napoleon_custom_sections = [("Cancellation", "returns_style"), ("Source", "returns_style")]
 html_theme = "furo"
 html_title = f"aiodocadma {release}"
