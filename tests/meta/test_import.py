@@ -16,7 +16,7 @@ HEAVY = """
     typing_extensions urllib.parse uvloop zipfile
     aiodocadma._calibration aiodocadma._export aiodocadma._remote aiodocadma.advice aiodocadma.cli
     aiodocadma.doctor aiodocadma.emulator
-    aiodocadma.integrations aiodocadma.peer aiodocadma.selftest aiodocadma.testing
+    aiodocadma.integrations aiodocadma.peer aiodocadma.selftest aiodocadma.sync aiodocadma.testing
 """.split()
 
 

@@ -22,6 +22,13 @@ from aiodocadma import DMA, Buffer, MemoryMap, ReadOnly, ReadWrite
 
 
 async def use(dma: DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray, peer: Session) -> None:
+import aiodocadma.sync
+from aiodocadma import DMA, Buffer, MemoryMap, ReadOnly, ReadWrite
+
+
+async def use(
+    dma: DMA, script: aiodocadma.sync.DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray
+) -> None:
 """
 
 GOOD = """
@@ -58,6 +65,9 @@ GOOD = """
     named: MemoryMap = await peer.import_memory("name", allow_remote_write=True)
     for destination in (allocated, shared, either, named):
         await dma.copy(theirs, destination)
+    script.copy(script.register(b"abc"), script.alloc(3))
+    script.copy(b"abc", script.register(plain, access="write"))
+    aiodocadma.sync.open_dma("mlx5_0", library="emulator", window=3, use_uvloop=True)
 """
 
 BAD = [
@@ -79,6 +89,12 @@ BAD = [
     'await dma.register(plain, access="rw")',
     'await dma.copy(b"abc", await dma.import_memory(b"descriptor"))',
     'await dma.copy(b"abc", await peer.import_memory("name"))',
+    'script.copy(b"abc", script.register(b"abc"))',
+    'script.copy(b"abc", read_only)',
+    "script.copy_many(writable, read_only, lengths=1)",
+    'script.register(plain, access="rw")',
+    "aiodocadma.sync.open_dma(windows=3)",
+    'aiodocadma.sync.open_dma(window="3")',
 ]
 
 
