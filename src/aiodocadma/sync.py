@@ -1,5 +1,5 @@
 """
-DMA without ``await``, for scripts and notebooks: each call returns when it is done.
+DMA without ``await``, for scripts and notebooks: each call returns when it is done::
 
     with aiodocadma.sync.open_dma() as dma:
         src = dma.register(b"payload" * 1000)

@@ -1,5 +1,5 @@
 """
-One DMA for each worker of a Dask cluster, and copies as its tasks. Needs the extra ``dask``.
+One DMA for each worker of a Dask cluster, and copies as its tasks. Needs the extra ``dask``::
 
     cluster = LocalCluster(resources={RESOURCE: 2})  # or: dask worker --resources dma=2
     client = Client(cluster)
@@ -30,7 +30,7 @@ from aiodocadma.exceptions import UsageError
 __all__ = ["RESOURCE", "DMAPlugin", "copy_batch", "worker_dma"]
 
 RESOURCE: Final = "dma"
-"""What workers with a DMA have, and what tasks that use it ask for: ``resources={RESOURCE: 1}``."""
+"""What workers with a DMA have and tasks that use it ask for."""
 
 
 class DMAPlugin(WorkerPlugin):

@@ -1,5 +1,5 @@
 """
-Progress of big copies, told to a callback of fsspec as its file systems do. Needs the extra ``fsspec``.
+Progress of big copies, told to a callback of fsspec as its file systems do. Needs the extra ``fsspec``::
 
     with TqdmCallback() as callback:
         await report_progress(dma.copy(src, dst), callback)
