@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aiodocadma
-from aiodocadma import CopyFuture, MemoryMap
+from aiodocadma import DMA, CopyFuture, MemoryMap
 
 PLANES = 2 * 4  # keys and values of four layers
 PAGE = 16 * 4 * 128 * 2  # bytes: 16 tokens of 4 heads of 128 halves
@@ -28,8 +28,8 @@ def offsets(pool: MemoryMap, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
     return (planes + blocks * PAGE).ravel()
 
 
-def move(dma: aiodocadma.DMA, src: MemoryMap, dst: MemoryMap, table: NDArray[np.int64]) -> CopyFuture:
-    """Start to copy blocks: the table has a row (block of the source, block of the destination) for each."""
+def move(dma: DMA, src: MemoryMap, dst: MemoryMap, table: NDArray[np.int64]) -> CopyFuture:
+    """Start to copy blocks, one for each row (block of ``src``, block of ``dst``)."""
     from_, to = offsets(src, table[:, 0]), offsets(dst, table[:, 1])
     return dma.copy_many(src, dst, src_offsets=from_, dst_offsets=to, lengths=PAGE)
 

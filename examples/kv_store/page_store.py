@@ -42,7 +42,7 @@ class PageStore:
         return key in self._pages
 
     async def get(self, key: str) -> bytearray | None:
-        """Read a page, or None. Its slot is not used again before that has ended, even if the page is dropped."""
+        """Read a page, or None; its slot is not used again before that has ended."""
         page = self._pages.get(key)
         if page is None:
             return None
@@ -55,7 +55,7 @@ class PageStore:
             self._leave(page)
         return data
 
-    async def put(self, key: str, data: bytes | bytearray | memoryview | Buffer[ReadOnly]) -> None:
+    async def put(self, key: str, data: bytes | memoryview | Buffer[ReadOnly]) -> None:
         """Keep a page in place of the one of that name, which is served until then."""
         slot = await self._slots.acquire()
         try:

@@ -56,7 +56,12 @@ def create_app(**options: Any) -> Starlette:
             await dma.alloc(NUM_SLOTS * BLOCK) as slots,
             await dma.alloc(NUM_BUFFERS * BLOCK) as buffers,
         ):
-            yield State(dma=dma, slots=slots.blocks(BLOCK), buffers=buffers.blocks(BLOCK), blocks={})
+            yield State(
+                dma=dma,
+                slots=slots.blocks(BLOCK),
+                buffers=buffers.blocks(BLOCK),
+                blocks={},
+            )
 
     async def metrics(request: Request) -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
@@ -68,7 +73,11 @@ def create_app(**options: Any) -> Starlette:
             Route("/health", health),
             Route("/metrics", metrics),
         ],
-        exception_handlers={aiodocadma.QueueFullError: busy, TimeoutError: busy, ClientDisconnect: gone},
+        exception_handlers={
+            aiodocadma.QueueFullError: busy,
+            TimeoutError: busy,
+            ClientDisconnect: gone,
+        },
         lifespan=lifespan,
     )
 
@@ -121,7 +130,7 @@ async def receive(request: Request, buffer: Buffer) -> int:
 
 
 async def unless_gone(request: Request, copy: CopyFuture) -> None:
-    """Await a copy, and cancel it when the client hangs up; either way the engine has let go of it afterwards."""
+    """Await a copy, and cancel it when the client hangs up; it has ended in either case."""
 
     async def hang_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -264,3 +265,30 @@ async def test_sigterm_in_the_middle() -> None:
     assert process.returncode == 0
     left = json.loads(output)
     assert not any(left.values()), left
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_each_worker_has_a_dma_of_its_own(loop: str) -> None:
+    """As the command line starts them; the process that watches over them opens nothing."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", "block_service:create_app", "--app-dir", str(FOLDER)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        server = subprocess.Popen([*command, "--workers=2", f"--loop={loop}", f"--uds={path}"], stderr=subprocess.PIPE)
+        try:
+            started = b""
+            while started.count(b"Application startup complete") < 2:
+                line = server.stderr.readline()
+                assert line, started
+                started += line
+            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+            workers = [pid for pid in children if "libdocaemu" in Path(f"/proc/{pid}/maps").read_text()]
+            assert len(workers) == 2
+            assert "libdocaemu" not in Path(f"/proc/{server.pid}/maps").read_text()
+            with httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url="http://test") as client:
+                assert client.get("/health").text == "running"
+        finally:
+            server.terminate()
+            output = server.communicate(timeout=20)[1]
+    assert output.count(b"Application shutdown complete") == 2
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
