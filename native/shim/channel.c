@@ -276,7 +276,7 @@ adma_channel_turn(struct adma_channel *ch)
 	unsigned bits = 0;
 	bool again = false;
 
-	if (ch->state == ADMA_CHANNEL_PARKED || ch->state >= ADMA_CHANNEL_LOST) {
+	if (adma_parked(ch)) {
 		return ch->pending == 0 ? ADMA_TURN_IDLE : 0;
 	}
 	ch->counters.turns++;

@@ -84,8 +84,8 @@ struct adma_channel {
 	uint32_t list_len;	/* elements of a source list */
 	uint64_t segment_bytes; /* most bytes a task moves */
 
-	/* the loop's thread; but a worker sets the state CLOSED, and a last turn may look then */
-	_Atomic enum adma_channel_state state;
+	/* the loop's thread */
+	enum adma_channel_state state;	/* see adma_parked() */
 	enum doca_ctx_states ctx_state; /* as the state callback last said */
 	bool fault;			/* a task failed and its burst is not over */
 	doca_error_t culprit;		/* with this code */
@@ -278,8 +278,20 @@ adma_set_state(struct adma_channel *ch, enum adma_channel_state state)
 {
 	if (ch->state != state) {
 		adma_channel_note(ch, ADMA_EVENT_CHANNEL, ch->state, state, 0);
-		ch->state = state;
+		__atomic_store_n(&ch->state, state, __ATOMIC_RELAXED);
 	}
+}
+
+/*
+ * Has the loop's thread nothing to do but wait for a worker, or for the end? A turn that was scheduled before may ask so
+ * while the worker makes PARKED or LOST into CLOSED: the answer is the same. Then nothing else is asked of the state.
+ */
+static inline bool
+adma_parked(const struct adma_channel *ch)
+{
+	enum adma_channel_state state = __atomic_load_n(&ch->state, __ATOMIC_RELAXED);
+
+	return state == ADMA_CHANNEL_PARKED || state >= ADMA_CHANNEL_LOST;
 }
 
 /* End the copy if nothing of it is with DOCA, due for replay, or waiting. */
