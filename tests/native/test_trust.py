@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -172,13 +173,14 @@ print(_private.environment("HOME"), aiodocadma.devices("emulator")[0].name, live
 
 
 @pytest.fixture
-def privileged(tmp_path: Path) -> Path:
-    """An interpreter with a set-group-ID bit."""
+def privileged(tmp_path: Path) -> Iterator[Path]:
+    """An interpreter with a set-group-ID bit, which does not outlive the test."""
     copy = tmp_path / "python"
     shutil.copy(os.path.realpath(sys.executable), copy)
     os.chown(copy, -1, NOBODY)
     copy.chmod(0o2755)
-    return copy
+    yield copy
+    copy.unlink()
 
 
 @other_users
