@@ -317,7 +317,7 @@ class DMA:
             access: ``read``, or ``write`` for both; the importer has to ask for writing, too.
 
         Returns:
-            The descriptor: a secret.
+            The descriptor, a secret.
 
         Raises:
             AiodocadmaError: As ``aiodocadma.MemoryMap.export()``.
