@@ -182,7 +182,7 @@ async def test_a_deadline_ends_what_waits_at_once_and_the_rest_when_the_engine_l
         emulator.hold()
         monkeypatch.setattr(block_service, "DEADLINE", 0.05)
         held = asyncio.create_task(client.get("/blocks/a"))
-        await until(lambda: emulator.live_objects().held == 1, "the engine has the copy")
+        await until(lambda: states() == ["cancelling"], "the deadline of the copy that the engine has is over")
         answer = await client.get("/blocks/a")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
         assert not held.done()
