@@ -214,7 +214,8 @@ async def test_a_lost_engine_is_not_healthy() -> None:
         await client.put("/blocks/a", content=b"a")
         emulator.inject(Fault("ctx_start", count=0), Fault("completion"))
         assert (await client.get("/blocks/a")).status_code == 500
-        health = await client.get("/health")
+        while (health := await client.get("/health")).text == "restarting":
+            assert health.status_code == 200
         assert (health.status_code, health.text) == (503, "lost")
         emulator.configure("faults=none")
 
