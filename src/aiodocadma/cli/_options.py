@@ -111,8 +111,8 @@ def add_command(
         parser.add_argument(
             "--library",
             metavar="LIBRARY",
-            help="auto, system, emulator, or a path (default: $AIODOCADMA_LIBRARY, else auto: the system's DOCA, and "
-            "the emulator only where none is installed)",
+            help="auto, system, emulator, or an absolute path (default: $AIODOCADMA_LIBRARY, else auto: the system's "
+            "DOCA, and the emulator only where none is installed)",
         )
     return parser
 

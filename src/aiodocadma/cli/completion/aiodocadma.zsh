@@ -37,7 +37,7 @@ _shtab_aiodocadma_defaults_added=0
 _shtab_aiodocadma_advise_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--pattern[many copies over the same memory (default), a single one, or messages to a consumer]:pattern:(bulk once messages)"
   "--peer[where the peer is\: across PCIe, as host and DPU are (default), or across a network]:peer:(pci network)"
   "*--chain[an accelerator that works on the data next\; may be given several times]:NAME:"
@@ -55,7 +55,7 @@ _shtab_aiodocadma_advise_defaults_added=0
 _shtab_aiodocadma_bench_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--mode[what to measure (default\: throughput)]:mode:(throughput max-bandwidth bulk-latency precision-latency)"
   "--sizes[bytes per copy\; K, M, G are powers of 1024 (default\: 64 4K 64K 1M 16M)]:SIZE:"
   "--depths[copies at once\; precision-latency has one (default\: 1 16 256)]:COUNT:"
@@ -94,7 +94,7 @@ _shtab_aiodocadma_config_defaults_added=0
 _shtab_aiodocadma_copy_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--verify[read DST back from disk and compare its SHA-256 with that of what was read]"
   "--device[PCI address or name of the device (default\: the first that can)]:NAME:"
   "--block-size[bytes per block\; K, M, G are powers of 1024 (default\: 1M)]:SIZE:"
@@ -110,7 +110,7 @@ _shtab_aiodocadma_copy_defaults_added=0
 _shtab_aiodocadma_devices_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--caps[ask each device what it can do, and show it\; with --json as a capability snapshot]"
   "--sdk-log-level[show DOCA\'s own log on stderr down to LEVEL\: CRIT, ERROR, WARNING, INFO, DEBUG, TRACE, or 20 to 70 (default\: \$DOCA_LOG_LEVEL_SDK, else \$DOCA_LOG_LEVEL, else nothing)]:LEVEL:"
 )
@@ -121,7 +121,7 @@ _shtab_aiodocadma_devices_defaults_added=0
 _shtab_aiodocadma_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--bundle[also write the evidence into the new folder DIR, without addresses and secrets]:DIR:"
   "--sdk-log-level[show DOCA\'s own log on stderr down to LEVEL\: CRIT, ERROR, WARNING, INFO, DEBUG, TRACE, or 20 to 70 (default\: \$DOCA_LOG_LEVEL_SDK, else \$DOCA_LOG_LEVEL, else nothing)]:LEVEL:"
 )
@@ -142,7 +142,7 @@ _shtab_aiodocadma_explain_defaults_added=0
 _shtab_aiodocadma_publish_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--listen[unix\:PATH, or tcp\:HOST\:PORT\; port 0 for any that is free]:ADDRESS:"
   "*--user[user who may pull, too, through a Unix socket (default\: this user and root)]:NAME:"
   "--cert[TLS\: this side\'s certificate and key, PEM]:FILE:"
@@ -159,7 +159,7 @@ _shtab_aiodocadma_publish_defaults_added=0
 _shtab_aiodocadma_pull_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--verify[read DST back from disk before comparing, not only what arrived]"
   "--wait[how long to wait for the publisher, and for the name (default\: 30.0)]:SECONDS:"
   "--cert[TLS\: this side\'s certificate and key, PEM]:FILE:"
@@ -180,7 +180,7 @@ _shtab_aiodocadma_pull_defaults_added=0
 _shtab_aiodocadma_selftest_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the result as JSON on stdout]"
-  "--library[auto, system, emulator, or a path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
+  "--library[auto, system, emulator, or an absolute path (default\: \$AIODOCADMA_LIBRARY, else auto\: the system\'s DOCA, and the emulator only where none is installed)]:LIBRARY:_files"
   "--device[PCI address or name of the device (default\: the first that can)]:NAME:"
   "--full[also a larger bulk copy, and copies for two seconds]"
   "--compare[the JSON of the run before\: say whether the change in between resolved, changed or left it\; the same failure twice means that the cause is below DMA]:OLD:"
