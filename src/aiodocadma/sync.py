@@ -286,9 +286,21 @@ class DMA:
         register: Callable[..., Awaitable[MemoryMap[Any]]] = self._dma.register
         return self._call(register, obj, access=access)
 
+    @overload
+    def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: Literal[False] = False
+    ) -> MemoryMap[ReadOnly]: ...
+    @overload
+    def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: Literal[True]
+    ) -> MemoryMap: ...
+    @overload
+    def import_memory(
+        self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool
+    ) -> MemoryMap[Any]: ...
     def import_memory(
         self, descriptor: ExportDescriptor | bytes, *, smoke: bool = True, allow_remote_write: bool = False
-    ) -> MemoryMap:
+    ) -> MemoryMap[Any]:
         """
         Make a map of memory that the peer (the host of a DPU, another process on the emulator) has exported.
 
@@ -306,7 +318,8 @@ class DMA:
         Cancellation: Ctrl-C waits for the engine to let go, undoes the import, and is raised.
         Source: ``doca_mmap_create_from_export``.
         """
-        return self._call(self._dma.import_memory, descriptor, smoke=smoke, allow_remote_write=allow_remote_write)
+        import_memory: Callable[..., Awaitable[MemoryMap[Any]]] = self._dma.import_memory
+        return self._call(import_memory, descriptor, smoke=smoke, allow_remote_write=allow_remote_write)
 
     def export(self, memory: MemoryMap[Any], *, access: Access = "read") -> ExportDescriptor:
         """

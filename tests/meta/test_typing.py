@@ -17,17 +17,18 @@ import mmap
 import numpy as np
 
 import aiodocadma
-from aiodocadma.peer import Session
-from aiodocadma import DMA, Buffer, MemoryMap, ReadOnly, ReadWrite
-
-
-async def use(dma: DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray, peer: Session) -> None:
 import aiodocadma.sync
 from aiodocadma import DMA, Buffer, MemoryMap, ReadOnly, ReadWrite
+from aiodocadma.peer import Session
 
 
 async def use(
-    dma: DMA, script: aiodocadma.sync.DMA, read_only: MemoryMap[ReadOnly], writable: MemoryMap, plain: bytearray
+    dma: DMA,
+    script: aiodocadma.sync.DMA,
+    peer: Session,
+    read_only: MemoryMap[ReadOnly],
+    writable: MemoryMap,
+    plain: bytearray,
 ) -> None:
 """
 
@@ -92,6 +93,7 @@ BAD = [
     'script.copy(b"abc", script.register(b"abc"))',
     'script.copy(b"abc", read_only)',
     "script.copy_many(writable, read_only, lengths=1)",
+    'script.copy(b"abc", script.import_memory(b"descriptor"))',
     'script.register(plain, access="rw")',
     "aiodocadma.sync.open_dma(windows=3)",
     'aiodocadma.sync.open_dma(window="3")',

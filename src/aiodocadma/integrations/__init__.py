@@ -1,3 +1,3 @@
-"""Pieces that fit aiodocadma to other packages; each needs its extra."""
+"""Pieces that fit aiodocadma to other packages. Each needs its extra, ``dask`` or ``fsspec``."""
 
 __all__: list[str] = []
