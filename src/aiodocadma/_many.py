@@ -9,7 +9,7 @@ from aiodocadma._plain import PlainBuffer, memory_of
 __all__ = ["Offsets", "offset_columns"]
 
 Offsets: TypeAlias = Any
-"""A number for all pairs, a range, or a one-dimensional buffer of int64."""
+"""A number for all pairs, a range, or a one-dimensional buffer of int64, strided or not."""
 
 
 def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
@@ -44,8 +44,11 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
                 view = None
             if not isinstance(view, memoryview):
                 raise TypeError(f"{name} must be a number, a range or a buffer of int64, not {type(value).__name__}")
-            counts[name] = len(view) if view.ndim == 1 else view.nbytes // 8
-            columns.append(view)
+            column: memoryview[Any] = view
+            if column.ndim == 1 and not column.c_contiguous and len(column.format) == 1:  # a column of a block table
+                column = memoryview(column.tobytes()).cast(column.format)  # type: ignore[call-overload]
+            counts[name] = len(column) if column.ndim == 1 else column.nbytes // 8
+            columns.append(column)
     if len(set(counts.values())) > 1:
         raise ValueError(
             "different numbers of pairs: " + ", ".join(f"{count} {name}" for name, count in counts.items())
