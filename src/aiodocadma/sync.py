@@ -71,10 +71,10 @@ class _Call(Generic[T]):
         self._task = asyncio.current_task()
         try:
             self.outcome.set_result(await self._function())
+        except asyncio.CancelledError:
+            self.outcome.set_exception(asyncio.CancelledError())  # whose traceback does not lead back to here
         except BaseException as exc:
             self.outcome.set_exception(exc)
-        finally:
-            del self  # the exception has the traceback, that has this frame, and self has the exception
 
     def cancel(self) -> None:
         if self._task is not None:
