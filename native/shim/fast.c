@@ -1775,7 +1775,7 @@ future_await(PyObject *object)
 	static struct awaiting *spare;
 	struct awaiting *it;
 
-	if (spare != NULL && Py_REFCNT(spare) == 1 &&
+	if (spare != NULL && Py_REFCNT((PyObject *)spare) == 1 &&
 	    ((struct future *)object)->state != FUTURE_PENDING) {
 		/* It ends in its first step and nobody keeps it: always the same one will do. */
 		replace((PyObject **)&spare->future, Py_NewRef(object));
