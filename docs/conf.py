@@ -20,8 +20,6 @@ html_title = f"aiodocadma {release}"
 html_static_path = ["_static"]
 html_css_files = ["diagrams.css"]
 exclude_patterns = ["_build"]
-suppress_warnings = ["ref.python"]  # "DMA" in an annotation: that of aiodocadma.sync has the same short name
-
 
 _NAMED_TUPLE_FIELD = type(Counters.arms)
 
