@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 # A command, whose page is command-line.md, and a table, whose page is emulator-rules.md.
 OTHERS = {"aiodocadma.cli", "aiodocadma.testing.conformance.rules"}
 PAGES = "".join(page.read_text() for page in FOLDER.glob("*.md"))
-PUBLIC: list[ModuleType] = [module for module in modules() if module.__name__ not in OTHERS]
+PUBLIC: list[ModuleType] = [module for module in modules() if module.__all__ and module.__name__ not in OTHERS]
 
 
 def named(dotted: str) -> Any:
