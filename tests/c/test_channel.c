@@ -854,6 +854,124 @@ ON_EACH_LIBRARY(test_each_step_of_opening_may_fail)
 	}
 }
 
+ON_EACH_LIBRARY(test_a_turn_ends_when_its_budget_is_spent)
+{
+	size_t done;
+
+	open_client("engine=default", 4, 100 * MAX_COPIES);
+	client->channel->config.turn_budget_ns = 1;
+	for (size_t i = 0; i < MAX_COPIES; i++) {
+		start(i, i * 100, 100);
+	}
+	CHECK((adma_channel_turn(client->channel) & ADMA_TURN_AGAIN) != 0);
+	done = take_done();
+	CHECK(done > 0 && done < 100);
+	while (done < MAX_COPIES) {
+		(void)settle_turns();
+		done += take_done();
+	}
+	CHECK(same(0, 100 * MAX_COPIES));
+	close_client();
+}
+
+ON_EACH_LIBRARY(test_nothing_progresses_between_the_arm_and_the_event)
+{
+	uint64_t calls;
+
+	/* In SELECTIVE; it would be of no use there, and may be a stall on a card. */
+	open_client("engine=manual", 4, 200);
+	start(0, 0, 100);
+	(void)settle_turns();
+	CHECK(status().armed);
+	calls = count().progress_calls;
+	start(1, 100, 100);
+	(void)adma_channel_turn(client->channel);
+	CHECK_EQ(count().submits, 2);
+	if (client->which == 1) {
+		CHECK_EQ(count().progress_calls, calls);
+	}
+	CHECK_EQ(step(2), 2);
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 2);
+	close_client();
+}
+
+ON_EACH_LIBRARY(test_the_window_shrinks_with_the_pool)
+{
+	open_client("engine=manual", 8, 800);
+	CHECK_EQ(status().window, 8);
+	adma_channel_park(client->channel);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	set("max_num_tasks=2");
+	recycle(DOCA_SUCCESS);
+	CHECK_EQ(status().num_tasks, 2);
+	CHECK_EQ(status().window, 2);
+	for (size_t i = 0; i < 8; i++) {
+		start(i, i * 100, 100);
+	}
+	for (size_t done = 0; done < 8; done += take_done()) {
+		(void)settle_turns();
+		(void)step(8);
+	}
+	CHECK_EQ(counted().no_memory, 0);
+	close_client();
+}
+
+ON_EACH_LIBRARY(test_doca_knows_the_least_permission)
+{
+	struct adma_copy *copy = &client->copies[0];
+
+	/* Nothing above the channel keeps this copy from being started: DOCA refuses to write a source. */
+	open_client("engine=default", 4, 100);
+	adma_copy_init(copy, client->dst, client->dst->addr, client->src, client->src->addr, 100);
+	adma_channel_start(client->channel, copy);
+	while (copy->state != ADMA_COPY_ENDED) {
+		if ((settle_turns() & ADMA_TURN_PARKED) != 0) {
+			recycle(DOCA_SUCCESS);
+		}
+	}
+	CHECK_EQ(take_done(), 1);
+	CHECK_DOCA(copy->code, DOCA_ERROR_IO_FAILED);
+	close_client();
+}
+
+ON_EACH_LIBRARY(test_a_turn_rings_the_doorbell_once)
+{
+	/* In SELECTIVE each submit rings: the calls to hold it back are experimental, too. */
+	open_client("engine=manual", 4, 300);
+	for (size_t i = 0; i < 3; i++) {
+		start(i, i * 100, 100);
+	}
+	CHECK_EQ(count().doorbells, client->which == 0 ? 0 : 3);
+	(void)adma_channel_turn(client->channel);
+	CHECK_EQ(count().doorbells, client->which == 0 ? 1 : 3);
+	CHECK_EQ(step(3), 3);
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 3);
+	close_client();
+}
+
+ON_EACH_LIBRARY(test_the_window_has_bytes_as_well_as_tasks)
+{
+	open_client("engine=manual", 8, 800);
+	client->channel->config.window_bytes = 250;
+	for (size_t i = 0; i < 8; i++) {
+		start(i, i * 100, 100);
+	}
+	(void)settle_turns();
+	CHECK_EQ(status().in_flight, 3); /* the third begins below the bound */
+	CHECK_EQ(status().in_flight_bytes, 300);
+	CHECK_EQ(step(1), 1);
+	(void)settle_turns();
+	CHECK_EQ(status().in_flight, 3);
+	for (size_t done = take_done(); done < 8; done += take_done()) {
+		(void)step(8);
+		(void)settle_turns();
+	}
+	CHECK(same(0, 800));
+	close_client();
+}
+
 TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copies),
       TEST(test_a_copy_is_cut_at_the_devices_limit),
       TEST(test_quanta_let_a_small_copy_pass_a_large_one),
@@ -872,4 +990,8 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copie
       TEST(test_a_clear_that_complains_does_not_hide_completions),
       TEST(test_nothing_is_replayed_after_a_driver_fault),
       TEST(test_close_reports_what_fails_and_goes_on),
-      TEST(test_finalize_waits_for_a_while_then_leaks), TEST(test_each_step_of_opening_may_fail));
+      TEST(test_finalize_waits_for_a_while_then_leaks), TEST(test_each_step_of_opening_may_fail),
+      TEST(test_a_turn_ends_when_its_budget_is_spent),
+      TEST(test_nothing_progresses_between_the_arm_and_the_event),
+      TEST(test_the_window_shrinks_with_the_pool), TEST(test_a_turn_rings_the_doorbell_once),
+      TEST(test_the_window_has_bytes_as_well_as_tasks), TEST(test_doca_knows_the_least_permission));

@@ -159,6 +159,9 @@ async def test_memory_that_nobody_else_has_is_given_up_by_the_next_copy() -> Non
             70_000,
             130_000,
         )  # a constant may be somebody's
+        del kept
+        await dma.copy(bytearray(1), bytearray(1))
+        assert dma.statistics().cached_bytes in (0, 60_000)
 
 
 async def test_a_hit_locks_the_memory_as_a_miss_does() -> None:

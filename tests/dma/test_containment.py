@@ -250,6 +250,32 @@ async def test_each_cancelled_copy_has_its_own_deadline() -> None:
         emulator.step(10)
 
 
+async def test_a_context_that_does_not_become_idle_is_lost() -> None:
+    """One task failed and the engine keeps another: nobody waits for it longer than told, and nothing is freed."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.02) as dma:
+        dst = bytearray(3)
+        failing = dma.copy(b"abc", bytearray(3))
+        emulator.hold()
+        held = dma.copy(b"abc", dst)
+        await turns()
+        assert emulator.complete(emulator.last_copies(2)[1].dst, code=17)
+        with pytest.raises(DocaIoFailedError):
+            await failing
+        with pytest.raises(EngineLostError) as info:
+            await held
+        assert isinstance(info.value.__cause__, DrainTimeoutError)
+        assert dma.state is DMAState.LOST
+        with pytest.raises(EngineLostError):
+            dma.copy(b"abc", bytearray(3))
+        with pytest.raises(BufferError):
+            dst.append(1)
+        emulator.hold(False)
+        emulator.release()
+        await until(lambda: (emulator.step(), emulator.live_objects().in_flight == 0)[1], "the engine to let go")
+    dst.append(1)
+
+
 # ---- the watchdog only counts and tells
 
 

@@ -249,6 +249,25 @@ async def test_copies_that_finish_at_once_yield(engine: str) -> None:
         assert worst < 0.05
 
 
+@pytest.mark.parametrize("nbytes", [0, 1])
+async def test_copies_of_hardly_anything_yield(nbytes: int) -> None:
+    """However little each of them moves: the loop has a turn after every 1,024 at the latest."""
+    async with aiodocadma.open_dma() as dma, await dma.alloc(1) as src, await dma.alloc(1) as dst:
+        ticks = 0
+
+        def tick() -> None:
+            nonlocal ticks, handle
+            ticks += 1
+            handle = loop.call_soon(tick)
+
+        loop = asyncio.get_running_loop()
+        handle = loop.call_soon(tick)
+        for _ in range(10_240):
+            assert await dma.copy(src[:nbytes], dst) == nbytes
+        handle.cancel()
+        assert ticks >= 10
+
+
 # ---- C9: loops and threads
 
 

@@ -200,6 +200,7 @@ async def test_closing_and_draining_wait_for_it(gate: Gate) -> None:
         await turns(20)
         assert not draining.done()
         assert not closing.done()
+        assert not dma._life.hands_off
         gate.open()
         await asyncio.wait_for(asyncio.gather(draining, closing), 10)
         assert bad.done()

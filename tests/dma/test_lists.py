@@ -42,9 +42,26 @@ async def test_any_lists_on_either_side(engine: str, list_len: int, limit: int) 
                 dsts.append(dst[d : d + length])
                 d += length
             rng.shuffle(srcs)
-            expected = b"".join(bytes(memoryview(part)) for part in srcs)
+            rng.shuffle(dsts)  # parts that do not lie side by side are no one range
+            data = b"".join(bytes(memoryview(part)) for part in srcs)
+            expected = bytearray(5000)
+            for part in dsts:
+                expected[part.offset : part.offset + part.nbytes] = data[: part.nbytes]
+                data = data[part.nbytes :]
             assert await dma.copy(srcs, dsts) == total
-            assert bytes(dst) == bytes(at) + expected + bytes(5000 - total - at)
+            assert bytes(dst) == bytes(expected)
+
+
+async def test_parts_that_touch_do_not_overlap(dma: DMA) -> None:
+    async with await dma.alloc(30) as memory:
+        memoryview(memory)[:] = bytes(range(30))
+        assert await dma.copy([memory[5:9], memory[16:20]], [memory[:5], memory[20:23]]) == 8
+        assert bytes(memory)[:5] == bytes([5, 6, 7, 8, 16])
+        assert bytes(memory)[20:23] == bytes([17, 18, 19])
+        with pytest.raises(OverlapError):
+            dma.copy([memory[5:9], memory[16:21]], [memory[:5], memory[20:24]])
+        with pytest.raises(OverlapError):
+            dma.copy([memory[4:8], memory[16:20]], [memory[:5], memory[20:23]])
 
 
 @pytest.mark.rule("R15")

@@ -141,6 +141,9 @@ async def test_access_that_cannot_be(dma: DMA) -> None:
     async with await dma.register(bytearray(3), access="read") as memory:
         with pytest.raises(AccessError, match="dst"):
             dma.copy(b"abc", memory)
+        async with await dma.alloc(3) as other:
+            with pytest.raises(AccessError, match="dst"):
+                dma.copy(other, memory)
         assert memoryview(memory).readonly
 
 
@@ -210,6 +213,45 @@ async def test_closing_in_use_names_the_copies() -> None:
         await until(lambda: (emulator.step(100), all(copy.done() for copy in copies))[1], "the copies")
         await closing
         assert src.closed
+        dst.close()
+        other.close()
+        assert dst.closed
+        assert other.closed
+
+
+async def test_an_ended_copy_holds_no_map() -> None:
+    """Maps that nobody else has are retired when their copy has ended, and not before."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma() as dma:
+        copy = dma.copy(await dma.alloc(100), await dma.alloc(100))
+        await turns()
+        gc.collect()
+        assert dma.statistics().buried_bytes == 0
+        assert emulator.step() == 1
+        assert await copy == 100
+        gc.collect()
+        assert dma.statistics().buried_bytes == 200
+
+
+async def test_closing_waits_for_a_registration_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aiodocadma.open_dma() as dma:
+        begun, gate, register = threading.Event(), threading.Event(), dma._engine.register
+
+        def slow(*args: Any, **options: Any) -> int | None:
+            begun.set()
+            assert gate.wait(10)
+            return register(*args, **options)
+
+        monkeypatch.setattr(dma._engine, "register", slow)
+        registering = asyncio.ensure_future(dma.register(bytearray(1 << 20)))
+        await until(begun.is_set, "the worker")
+        closing = asyncio.ensure_future(dma.aclose())
+        await turns(20)
+        held = not dma._life.hands_off
+        gate.set()
+        await closing
+        assert held
+        assert (await registering).closed
 
 
 async def test_many_tags_are_cut_short() -> None:

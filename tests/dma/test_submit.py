@@ -118,6 +118,24 @@ async def test_cancelled_in_the_turn_in_which_room_came(narrow: DMA) -> None:
     assert await tasks[1].result() == 3
 
 
+async def test_the_place_is_passed_on_without_another_turn(narrow: DMA) -> None:
+    """Copies between maps leave nothing to do behind them: no turn of the pump would come to hand the place on."""
+    async with await narrow.alloc(3) as src, await narrow.alloc(30) as dst:
+        futures = [narrow.copy(src, dst[3 * i : 3 * i + 3]) for i in range(3)]
+        tasks = [asyncio.ensure_future(narrow.submit(src, dst[9 + 3 * i : 12 + 3 * i])) for i in range(2)]
+        await turns()
+        emulator.step()
+        narrow._readable()
+        tasks[0].cancel()
+        await asyncio.wait([tasks[0]])
+        await turns()
+        started = narrow.statistics().copies_started
+        await until(lambda: (emulator.step(), tasks[1].done())[1], "the next in line")
+        await until(lambda: (emulator.step(), tasks[1].result().done())[1], "its copy")
+        assert await asyncio.gather(*futures) == [3] * 3
+    assert started == 4
+
+
 async def test_cancelled_just_before_room_came(narrow: DMA) -> None:
     """Its wait is over when room comes, but it has not left the line: nobody trips over it, the next gets the place."""
     futures = [narrow.copy(b"abc", bytearray(3)) for _ in range(3)]

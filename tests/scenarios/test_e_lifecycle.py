@@ -101,12 +101,15 @@ async def test_b52_copy_while_stopping_and_after() -> None:
         await until(release, "the restart")
         assert await waiting == 3
         assert dst == b"abc"
+        maps = await dma.alloc(3), await dma.alloc(3)
         last = dma.copy(b"abc", bytearray(3))
         await turns(1)
         closing = asyncio.ensure_future(dma.aclose())
         await turns(1)
         with pytest.raises(ClosedError):
             dma.copy(b"abc", bytearray(3))
+        with pytest.raises(ClosedError):
+            dma.copy(*maps)
         release()
         await closing
         assert await last == 3
