@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
+from tests import blocked
+
 # Reasons for which a test may be skipped on a machine where CI runs. Everything else it must be able to run.
 ALLOWED_SKIPS = ("no BlueField", "no system DOCA", "came with Python", "free-threaded Python", "needs root")
 
@@ -52,6 +54,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
+def pytest_configure() -> None:
+    """Look at what holds loops up, if that is asked for."""
+    if blocked.SECONDS:
+        blocked.watch()
+
+
 class _Errors(logging.Handler):
     """Collects what a loop's exception handler logs."""
 
@@ -77,3 +85,5 @@ def invariants() -> Iterator[None]:
     yield
     logger.removeHandler(errors)
     assert not errors.messages, f"the event loop saw an exception: {errors.messages}"
+    held_up, blocked.found[:] = blocked.found[:], []
+    assert not held_up, held_up
