@@ -5,6 +5,7 @@ import pickle
 from typing import Any
 
 import pytest
+from tblib import pickling_support
 
 from aiodocadma import exceptions
 from aiodocadma.exceptions import CopyManyError, DocaError, FlushedError, LibraryError
@@ -90,6 +91,12 @@ def test_pickle_and_copy(error: exceptions.AiodocadmaError) -> None:
     error.add_note("a note")
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert state(pickle.loads(pickle.dumps(error, protocol))) == state(error)
+    # Installed or not by somebody's import of Dask: what it makes of an exception that leaves a worker.
+    rebuild, arguments, *rest = pickling_support.pickle_exception(error)
+    made = rebuild(*arguments)
+    for attributes in rest:
+        vars(made).update(attributes)
+    assert state(made) == state(error)
     assert state(copy.copy(error)) == state(error)
     assert state(copy.deepcopy(error)) == state(error)
 

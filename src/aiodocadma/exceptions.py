@@ -93,6 +93,11 @@ class AiodocadmaError(Exception):
         line = super().__str__()
         return f"{line}\n{self.hint}" if self.hint else line
 
+    # Said, not inherited: what picklers of tracebacks (tblib, which Dask uses) make of an inherited one is not for
+    # classes with an __init__ of their own.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, self.__dict__
+
 
 # ---- The caller must act
 
