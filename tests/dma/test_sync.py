@@ -594,8 +594,9 @@ while emulator.live_objects().in_flight == 0:
 try:
     dma.close()
 except DrainTimeoutError as exc:
-    print("closing:", type(exc).__name__)
+    closing = type(exc).__name__
 thread.join()
+print("closing:", closing)
 try:
     dst.append(1)
 except BufferError:
