@@ -9,12 +9,12 @@
  * and the future holds the Channel and both Buffers. The garbage collector does not see the Channel's reference, on
  * purpose: a pending copy keeps its memory alive although everybody else has dropped it.
  *
- *             _reserve()         copy(), _start()
+ *             _reserve()            _start_plan()
  *   (nothing) ----------> RESERVED -------------> STARTED -- native end --> ended: result, exception
  *        |                    |                      |           |                      ^
  *        +--------------------|------ copy() --------+           | cancel() was called  | the cohort is over
  *                             |                                  v                      |
- *                             +--- _start() after cancel() --> HELD --------------------+--> ended: cancelled
+ *                             +- _start_plan() after cancel() > HELD -------------------+--> ended: cancelled
  *
  * Cohorts. Copies cancelled in one turn of the loop end together: when the last of them has reached its native end and
  * that turn is over (a callback scheduled by the first cancel says so). asyncio.gather() raises as soon as its first
@@ -3462,25 +3462,27 @@ channel_detach(PyObject *object, PyObject *unused)
 	return none_unless(fatal);
 }
 
-PyDoc_STRVAR(channel_reserve_doc,
-	     "_reserve($self, length, tag, /)\n"
-	     "--\n"
-	     "\n"
-	     "A pending future for a copy to be started later, by _start(), or ended by _fail().\n"
-	     "\n"
-	     "Args:\n"
-	     "    length: Bytes it will copy.\n"
-	     "    tag: As in copy().\n"
-	     "\n"
-	     "Returns:\n"
-	     "    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
-	     "\n"
-	     "Raises:\n"
-	     "    ClosedError, WrongLoopError, UsageError: As in copy().\n"
-	     "\n"
-	     "Cancellation: Cancelled before _start(), DOCA never sees it; it ends in _start() or "
-	     "_fail().\n"
-	     "Source: aiodocadma.\n");
+PyDoc_STRVAR(
+	channel_reserve_doc,
+	"_reserve($self, length, tag, /)\n"
+	"--\n"
+	"\n"
+	"A pending future for a copy to be started later, by _start_plan(), or ended by "
+	"_fail().\n"
+	"\n"
+	"Args:\n"
+	"    length: Bytes it will copy.\n"
+	"    tag: As in copy().\n"
+	"\n"
+	"Returns:\n"
+	"    A CopyFuture that counts as pending; who started the preparations must hold it.\n"
+	"\n"
+	"Raises:\n"
+	"    ClosedError, WrongLoopError, UsageError: As in copy().\n"
+	"\n"
+	"Cancellation: Cancelled before _start_plan(), DOCA never sees it; it ends there or in "
+	"_fail().\n"
+	"Source: aiodocadma.\n");
 
 static PyObject *
 channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -3510,7 +3512,7 @@ channel_reserve(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return announced(self, future);
 }
 
-/* The future argument of _start() and _fail(). */
+/* The future argument of _start_plan() and _fail(). */
 static struct future *
 reserved_argument(struct channel *self, PyObject *object)
 {
@@ -3544,69 +3546,6 @@ channel_conclude_reserved(struct channel *self, struct future *future)
 		wake(self);
 	}
 	return none_unless(fatal);
-}
-
-PyDoc_STRVAR(channel_start_doc, "_start($self, future, src, dst, /)\n"
-				"--\n"
-				"\n"
-				"Start the copy of a reserved future. If it was cancelled "
-				"meanwhile it ends so, and DOCA never sees it.\n"
-				"\n"
-				"Args:\n"
-				"    future: From _reserve().\n"
-				"    src: Buffer to read.\n"
-				"    dst: Buffer to write.\n"
-				"\n"
-				"Raises:\n"
-				"    ClosedError, WrongLoopError, UsageError, BoundsError, "
-				"AccessError, OverlapError: As in copy(); the future is\n"
-				"        still reserved then.\n"
-				"\n"
-				"Source: doca_dma_task_memcpy_alloc_init, doca_task_submit.\n");
-
-static PyObject *
-channel_start(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
-{
-	struct channel *self = (struct channel *)object;
-	struct future *future;
-	struct buffer *src, *dst;
-
-	if (num_args != 3) {
-		wrong_number("_start", "exactly 3 arguments", num_args);
-		return NULL;
-	}
-	future = reserved_argument(self, args[0]);
-	if (future == NULL) {
-		return NULL;
-	}
-	if (!PyObject_TypeCheck(args[1], buffer_type) ||
-	    !PyObject_TypeCheck(args[2], buffer_type)) {
-		PyErr_SetString(PyExc_TypeError, "_start() takes two Buffers");
-		return NULL;
-	}
-	if (future->asked || future->state != FUTURE_PENDING) {
-		return channel_conclude_reserved(self, future);
-	}
-	src = (struct buffer *)args[1];
-	dst = (struct buffer *)args[2];
-	if (channel_check(self) < 0 || channel_check_sides(self, src, dst) < 0) {
-		return NULL;
-	}
-	if (src->length == 0) {
-		future->copy.length = 0;
-		return channel_conclude_reserved(self, future);
-	}
-	future_init_copy(future, src, dst);
-	future->reserved = 0;
-	future->started = 1;
-	self->started++;
-	future_pin(future);
-	Py_INCREF((PyObject *)future); /* the channel's, until the native end */
-	adma_channel_start(self->native, &future->copy);
-	if (channel_schedule_for(self, future) < 0) {
-		return NULL;
-	}
-	Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(channel_fail_doc, "_fail($self, future, error, /)\n"
@@ -4498,17 +4437,23 @@ channel_copy_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	return announced(self, future);
 }
 
-PyDoc_STRVAR(channel_start_plan_doc,
-	     "_start_plan($self, future, plan, /)\n"
-	     "--\n"
-	     "\n"
-	     "Start the copy of a plan for a reserved future; as _start() otherwise.\n"
-	     "\n"
-	     "Args:\n"
-	     "    future: A reserved one.\n"
-	     "    plan: Not started before, of at least one byte.\n"
-	     "\n"
-	     "Source: aiodocadma.\n");
+PyDoc_STRVAR(
+	channel_start_plan_doc,
+	"_start_plan($self, future, plan, /)\n"
+	"--\n"
+	"\n"
+	"Start the copy of a plan for a reserved future. If it was cancelled meanwhile it ends so, "
+	"and DOCA never sees it.\n"
+	"\n"
+	"Args:\n"
+	"    future: From _reserve().\n"
+	"    plan: Not started before, of at least one byte.\n"
+	"\n"
+	"Raises:\n"
+	"    ClosedError, WrongLoopError, UsageError: As in copy(); the future is still reserved "
+	"then.\n"
+	"\n"
+	"Source: aiodocadma.\n");
 
 static PyObject *
 channel_start_plan(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
@@ -4838,30 +4783,6 @@ channel_give_up(PyObject *object, PyObject *const *args, Py_ssize_t num_args)
 	Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(channel_cancel_all_doc, "_cancel_all($self, /)\n"
-				     "--\n"
-				     "\n"
-				     "Cancel every pending copy, as one cohort.\n"
-				     "\n"
-				     "Source: aiodocadma.\n");
-
-static PyObject *
-channel_cancel_all(PyObject *object, PyObject *unused)
-{
-	PyObject *list = channel_futures(object, NULL);
-	Py_ssize_t i;
-
-	(void)unused;
-	if (list == NULL) {
-		return NULL;
-	}
-	for (i = 0; i < PyList_Size(list); i++) {
-		future_ask((struct future *)PyList_GetItem(list, i), NULL);
-	}
-	Py_DECREF(list);
-	Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(channel_abandon_doc, "_abandon($self, /)\n"
 				  "--\n"
 				  "\n"
@@ -5087,7 +5008,6 @@ static PyMethodDef channel_methods[] = {
 	{"_attach", METHOD(channel_attach), METH_FASTCALL, channel_attach_doc},
 	{"_detach", channel_detach, METH_NOARGS, channel_detach_doc},
 	{"_reserve", METHOD(channel_reserve), METH_FASTCALL, channel_reserve_doc},
-	{"_start", METHOD(channel_start), METH_FASTCALL, channel_start_doc},
 	{"_fail", METHOD(channel_fail), METH_FASTCALL, channel_fail_doc},
 	{"_plan_lists", METHOD(channel_plan_lists), METH_FASTCALL, channel_plan_lists_doc},
 	{"_plan_pairs", METHOD(channel_plan_pairs), METH_FASTCALL, channel_plan_pairs_doc},
@@ -5106,7 +5026,6 @@ static PyMethodDef channel_methods[] = {
 	{"_examine", channel_examine, METH_O, channel_examine_doc},
 	{"_conclude", channel_conclude, METH_O, channel_conclude_doc},
 	{"_sides", METHOD(channel_sides), METH_FASTCALL, channel_sides_doc},
-	{"_cancel_all", channel_cancel_all, METH_NOARGS, channel_cancel_all_doc},
 	{"_abandon", channel_abandon, METH_NOARGS, channel_abandon_doc},
 	{"_close_begin", channel_close_begin, METH_NOARGS, channel_close_begin_doc},
 	{"_want_idle", channel_want_idle, METH_O, channel_want_idle_doc},

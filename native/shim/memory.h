@@ -109,7 +109,7 @@ adma_mmap_export(struct adma_mmap *map, const void **descriptor, size_t *length,
  * @param[in] length of it, bytes
  * @param[in] access what copies may do to the memory, as DOCA_ACCESS_FLAG_LOCAL_*; the peer decides by itself, too
  * @param[in] space the same for all maps whose addresses are of one address space; 0 for this process
- * @param[out] map the registration; the caller releases it with adma_mmap_release()
+ * @param[out] map the registration, for adma_mmap_unregister() and adma_mmap_free()
  * @param[out] failure the call that failed
  * @retval DOCA_SUCCESS imported; the address and the length are the peer's
  * @retval other the code of failure->call; nothing is left
