@@ -60,6 +60,12 @@ def pytest_configure() -> None:
         blocked.watch()
 
 
+@pytest.fixture
+def embedded_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever emulator the tests run on, this test is about the one that comes with the package."""
+    monkeypatch.delenv("AIODOCADMA_EMULATOR", raising=False)
+
+
 class _Errors(logging.Handler):
     """Collects what a loop's exception handler logs."""
 

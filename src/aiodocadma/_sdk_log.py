@@ -70,7 +70,8 @@ def set_sdk_log_level(level: str | int | None) -> None:
     Have DOCA's own log in the logger ``aiodocadma.sdk``, down to a level; before the DMAs are opened.
 
     CRIT, ERROR, WARNING, INFO and DEBUG become the levels of ``logging``, TRACE becomes 5. Taking the lines never
-    blocks DOCA; what comes faster than the loop reads is dropped, and a line says how much.
+    blocks DOCA; what comes faster than the loop reads is dropped, and a line says how much. A DOCA that does not offer
+    its log (2.6) is named in a warning there.
 
     Args:
         level: As DOCA names or numbers it: ``"WARNING"``, ``"trace"``, 70. None leaves it to the environment:
@@ -129,14 +130,18 @@ class SdkLog:
         self._told_dropped = 0
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int] = weakref.WeakKeyDictionary()
         self._unreadable: str | None = None
+        self._told_unreadable = False
         self._native: _native.NativeLog | None = None
-        self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd: int | None = None
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
             fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         try:
             self._native = library.open_log(writer, max(KEPT_LEVEL, wanted_level() or 0))
+            self.fd = reader
         except _native.Failure as failure:
             self._unreadable = f"this DOCA does not offer its log: {library.error_name(failure.code)}"
+            os.close(reader)
             os.close(writer)
         _logs.add(self)
 
@@ -151,15 +156,22 @@ class SdkLog:
             self._native.set_level(max(KEPT_LEVEL, wanted_level() or 0))
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a loop read what arrives, if it is wanted; once for each ``detach()``."""
-        if wanted_level() is not None and self._native is not None:
-            if not self._loops.get(loop):
-                loop.add_reader(self.fd, self.read)
-            self._loops[loop] = self._loops.get(loop, 0) + 1
+        """Have a loop read what arrives, if it is wanted; once for each ``detach()``. Says once if there is no log."""
+        wanted = wanted_level()
+        if wanted is None:
+            return
+        if self.fd is None:
+            if wanted > LEVELS["DISABLE"] and not self._told_unreadable:
+                self._told_unreadable = True
+                logger.warning("%s", self._unreadable)
+            return
+        if not self._loops.get(loop):
+            loop.add_reader(self.fd, self.read)
+        self._loops[loop] = self._loops.get(loop, 0) + 1
 
     def detach(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop need not read any more; nothing if it does not."""
-        if users := self._loops.pop(loop, 0):
+        if (users := self._loops.pop(loop, 0)) and self.fd is not None:
             if users > 1:
                 self._loops[loop] = users - 1
             elif not loop.is_closed():
@@ -200,6 +212,8 @@ class SdkLog:
                 logger.log(_PYTHON_LEVELS[level], "%s", line)
 
     def _take(self) -> list[str]:
+        if self.fd is None:
+            return []
         try:
             data = os.read(self.fd, PIPE_BYTES)
         except OSError:  # empty

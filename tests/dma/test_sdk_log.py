@@ -16,15 +16,13 @@ import aiodocadma
 from aiodocadma import _library, _sdk_log, emulator
 from aiodocadma._sdk_log import number_of_level
 from aiodocadma.exceptions import DocaIoFailedError
-from tests.dma.conftest import OPTIONAL, until
+from tests.dma.conftest import until
 
-pytestmark = pytest.mark.skipif(
-    not OPTIONAL["doca_log_backend_create_with_file_sdk"], reason="this DOCA does not offer its log"
-)
+pytestmark = pytest.mark.usefixtures("embedded_emulator")
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(embedded_emulator: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody has asked for the log; nothing is left in it."""
     for name in _sdk_log.ENVIRONMENT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -170,3 +168,29 @@ async def test_no_thread_and_no_reader_when_nobody_asks() -> None:
         await dma.copy(b"abc", bytearray(3))
         assert threading.active_count() == threads
         assert not asyncio.get_running_loop().remove_reader(_library.open_library("emulator").sdk_log.fd)
+
+
+@pytest.mark.parametrize("level", [None, "off", "crit"])
+def test_a_library_without_a_log_says_so_to_who_asks(level: str | None) -> None:
+    """As 2.6: once, and nothing is left open for it."""
+    code = f"""
+import asyncio, os
+import aiodocadma
+from aiodocadma import _library
+library = str(_library.emulator_folder() / "lib" / "libdocaemu-2.6.so")
+aiodocadma.set_sdk_log_level({level!r})
+async def main():
+    for _ in range(2):
+        async with aiodocadma.open_dma(library=library) as dma:
+            await dma.copy(b"abc", bytearray(3))
+            log = _library.open_library(library).sdk_log
+            assert log.tail().unreadable and not log.tail().lines and log.dropped == 0
+asyncio.run(main())
+print(sum("/pipe:" in os.path.realpath(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd")))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, stdin=subprocess.DEVNULL
+    )
+    assert result.stdout == "2\n"  # ours: stdout and stderr
+    asked = level == "crit"
+    assert result.stderr == asked * "this DOCA does not offer its log: DOCA_ERROR_NOT_SUPPORTED\n"
