@@ -16,14 +16,16 @@ from aiodocadma._library import emulator_folder, open_library
 from aiodocadma._redact import Redactor
 from aiodocadma._root import Root
 from aiodocadma._versions import Anchor, Version, verdict_of
-from aiodocadma.doctor import Output, System, examine, write_bundle
+from aiodocadma.cli._doctor import report_lines
+from aiodocadma.doctor import Loaded, Output, System, examine, write_bundle
+from aiodocadma.doctor._bundle import summary
 from aiodocadma.doctor._elf import parse_elf
 from aiodocadma.doctor._headers import parse_headers
 from aiodocadma.doctor._system import _run
 from aiodocadma.doctor._tools import caps_anchors, caps_devices
 
 from .test_trees import validate
-from .trees import CAPS, NEW_LIST, OLD_LIST, Tree, bare, elf, healthy, labelled
+from .trees import CAPS, EMULATOR, NEW_LIST, OLD_LIST, Tree, bare, elf, healthy, labelled
 
 # ---- versions
 
@@ -325,6 +327,26 @@ def test_the_bundle(tmp_path: Path) -> None:
     validate(json.loads(found["devices/env.json"].read_text()), "env")
     validate(json.loads(found["devices/state.json"].read_text()), "state")
     assert "lowest failing layer: none" in found["summary.txt"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("tree", "loaded", "shown"),
+    [
+        (Tree(), None, "DOCA none"),
+        (Tree(), Loaded(error="no DOCA is installed"), "DOCA none"),
+        (Tree(), EMULATOR, "DOCA 3.0.0058 (the emulator's)"),
+        (Tree(), dataclasses.replace(EMULATOR, version=None), "DOCA of unknown version (the emulator's)"),
+        (healthy("3.2.1025"), dataclasses.replace(EMULATOR, version=None), "DOCA of unknown version (the emulator's)"),
+        (Tree(), Loaded("/srv/libdoca_common.so.2"), "DOCA of unknown version"),
+        (healthy("3.2.1025"), Loaded("/srv/libdoca_common.so.2"), "DOCA 3.2.1025"),
+    ],
+)
+def test_the_version_for_people(tmp_path: Path, tree: Tree, loaded: Loaded | None, shown: str) -> None:
+    """No DOCA is not the same as one that does not tell, as that of 2.6."""
+    report = examine(dataclasses.replace(tree.system(tmp_path), loaded=loaded))
+    assert report.doca == shown
+    assert next(report_lines(report)).split(", ")[1].partition(";")[0] == shown
+    assert summary(report).split(", ")[1] == shown
 
 
 @pytest.mark.rule("R103")

@@ -25,9 +25,7 @@ EXIT_CODES: Final = (
 
 def report_lines(report: Report) -> Iterator[str]:
     """The report for people."""
-    loaded = report.system.loaded
-    emulated = " (the emulator's)" if loaded is not None and loaded.emulated else ""
-    yield from wrapped(f"aiodocadma {__version__}, DOCA {report.doca_version or 'none'}{emulated}; {report.method}")
+    yield from wrapped(f"aiodocadma {__version__}, {report.doca}; {report.method}")
     for layer, checks in groupby(report.checks, key=lambda check: check.layer):
         yield ""
         yield f"{int(layer)} {layer.name.lower()}"

@@ -76,8 +76,7 @@ def summary(report: Report) -> str:
     layer = report.lowest_failing_layer
     state = report.state()
     lines = [
-        f"aiodocadma {report.env()['x_aiodocadma']['aiodocadma_version']}, DOCA {report.doca_version or 'none'}"
-        f"{' (emulated)' if report.system.loaded is not None and report.system.loaded.emulated else ''}, "
+        f"aiodocadma {report.env()['x_aiodocadma']['aiodocadma_version']}, {report.doca}, "
         f"{state['side']}, {report.system.machine}, kernel {state['kernel_version'] or 'unknown'}",
         f"versions: {report.verdict.kind}; method: {report.method}",
         f"lowest failing layer: {f'{int(layer)} {layer.name.lower()}' if layer is not None else 'none'}",

@@ -64,17 +64,33 @@ class Report:
         The version of DOCA in use.
 
         Returns:
-            As the loaded library tells it (the emulator's, where that is loaded), else the first place that does.
+            As the loaded library tells it (the emulator's, where that is loaded), else the first place that does. None
+            if nothing tells, as with an emulator of 2.6.
 
         Source: ``doca_version_runtime``.
         """
         loaded = self.system.loaded
-        if loaded is not None and loaded.version:
+        if loaded is not None and (loaded.version or loaded.emulated):
             return loaded.version
         told = [anchor for anchor in self.verdict.anchors if anchor.version is not None]
         return next((anchor.raw for anchor in reversed(told) if anchor.name == "library file"), None) or (
             told[0].raw if told else None
         )
+
+    @property
+    def doca(self) -> str:
+        """
+        The DOCA in use, for people.
+
+        Returns:
+            ``DOCA`` and its version, or that there is none, or none that tells.
+
+        Source: aiodocadma.
+        """
+        loaded = self.system.loaded
+        is_there = loaded is not None and loaded.path is not None
+        emulated = " (the emulator's)" if loaded is not None and loaded.emulated else ""
+        return f"DOCA {self.doca_version or ('of unknown version' if is_there else 'none')}{emulated}"
 
     @property
     def method(self) -> str:
