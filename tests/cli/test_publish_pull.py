@@ -26,6 +26,7 @@ from tests.secrets import assert_no_secret
 
 import aiodocadma
 from aiodocadma import ExportDescriptor, peer
+from aiodocadma._library import open_library
 from aiodocadma.cli import main
 
 from .conftest import COMMAND, DEADLINE, Run, Start, listing, one_line
@@ -457,10 +458,13 @@ def test_progress_only_on_a_terminal(publish: Publish, src: Path, out: Path) -> 
 
 
 def test_different_versions_are_shown(run: Run, publish: Publish, src: Path, out: Path) -> None:
-    result = run("pull", publish(src).address, "src", out, env=os.environ | {"DOCAEMU_CONFIG": "version=2.9.0072"})
+    there = open_library().version or "unknown"
+    env = {name: value for name, value in os.environ.items() if name != "AIODOCADMA_EMULATOR"}
+    env["DOCAEMU_CONFIG"] = "version=2.9.0072"
+    result = run("pull", publish(src).address, "src", out, "--library", "emulator", env=env)
     assert result.returncode == 0
     first = result.stderr.splitlines()[0]
-    assert first == "aiodocadma: the two sides differ: doca is 2.9.0072 here, 3.0.0058 there"
+    assert first == f"aiodocadma: the two sides differ: doca is 2.9.0072 here, {there} there"
 
 
 LOGGING = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from aiodocadma.peer._wire import (
     hello,
     is_name,
     one_line,
+    shown_differences,
     take,
     take_hello,
     take_publication,
@@ -106,15 +108,25 @@ def test_hello() -> None:
     assert take_hello(json.loads(json.dumps(hello(INFO)))) == INFO
     with pytest.raises(PeerError, match="speaks version 2"):
         take_hello(hello(INFO) | {"hello": 2})
+    silent = dataclasses.replace(INFO, doca=None, machine=None)
+    assert take_hello(json.loads(json.dumps(hello(silent)))) == silent
     for key in hello(INFO):
         with pytest.raises(PeerError):
             take_hello(hello(INFO) | {key: []})
+    for key in ("hello", "aiodocadma", "emulated"):
+        with pytest.raises(PeerError):
+            take_hello(hello(INFO) | {key: None})
 
 
 def test_differences() -> None:
     other = PeerInfo("1.1", "3.0.0058", False, "dpu")
     assert INFO.differences(other) == {"aiodocadma": ("1.0", "1.1"), "emulated": (True, False)}
     assert INFO.differences(INFO) == {}
+    silent = dataclasses.replace(INFO, doca=None)
+    assert silent.differences(other)["doca"] == (None, "3.0.0058")
+    assert shown_differences(silent.differences(INFO)) == "doca is unknown here, 3.0.0058 there"
+    shown = shown_differences(INFO.differences(other))
+    assert shown == "aiodocadma is 1.0 here, 1.1 there, emulated is True here, False there"
 
 
 PUBLICATION = Publication("x", 5, "write", 60.0, {"a": 1, "b": None, "c": "d", "e": True})

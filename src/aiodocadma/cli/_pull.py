@@ -27,6 +27,7 @@ from aiodocadma.cli._peer import FileInfo, add_security, address, security_messa
 from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError, DocaError, EngineLostError, UsageError
+from aiodocadma.peer._wire import shown_differences
 
 if TYPE_CHECKING:
     from aiodocadma.peer import Session
@@ -72,8 +73,8 @@ async def pull_file(args: argparse.Namespace) -> int:
             )
         except UsageError as error:
             raise Exit(ExitCode.USAGE, security_message(error)) from None
-        for what, (here, there) in session.differences.items():
-            print(f"aiodocadma: the two sides differ: {what} is {here} here, {there} there", file=sys.stderr)
+        if session.differences:
+            print(f"aiodocadma: the two sides differ: {shown_differences(session.differences)}", file=sys.stderr)
         remote = await stack.enter_async_context(await session.import_memory(args.name, wait_timeout=args.wait))
         found = [publication for publication in await session.list() if publication.name == args.name]
         if not found:

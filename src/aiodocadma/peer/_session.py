@@ -25,6 +25,7 @@ from aiodocadma.peer._wire import (
     hello,
     info_of,
     one_line,
+    shown_differences,
     take,
     take_hello,
     take_name,
@@ -325,8 +326,7 @@ async def connect(
         except TimeoutError:
             raise PeerError(f"{where}: the publisher does not answer") from None
         if session.differences:
-            shown = ", ".join(f"{key} {here} here, {there} there" for key, (here, there) in session.differences.items())
-            logger.warning("%s: the two sides differ: %s", where, shown)
+            logger.warning("%s: the two sides differ: %s", where, shown_differences(session.differences))
         yield session
     finally:
         if stream is not None:

@@ -165,17 +165,17 @@ class PeerInfo:
 
     Args:
         aiodocadma: Its version of this package.
-        doca: Its version of DOCA; empty where that does not tell.
+        doca: Its version of DOCA; None where that does not tell.
         emulated: Whether its device is the emulator.
-        machine: Its host name; empty if it has none.
+        machine: Its host name; None if it has none.
 
     Source: aiodocadma.
     """
 
     aiodocadma: str
-    doca: str
+    doca: str | None
     emulated: bool
-    machine: str
+    machine: str | None
 
     def differences(self, other: PeerInfo) -> dict[str, tuple[object, object]]:
         """
@@ -193,9 +193,15 @@ class PeerInfo:
         return {key: (mine[key], theirs[key]) for key in mine if key != "machine" and mine[key] != theirs[key]}
 
 
+def shown_differences(differences: Mapping[str, tuple[object, object]]) -> str:
+    """For one line: what is what here, and what there."""
+    known = {what: ["unknown" if side is None else side for side in sides] for what, sides in differences.items()}
+    return ", ".join(f"{what} is {here} here, {there} there" for what, (here, there) in known.items())
+
+
 def info_of(dma: DMA) -> PeerInfo:
     """What this side says of itself."""
-    return PeerInfo(__version__, dma.device.version or "", dma.emulated, machine() or "")
+    return PeerInfo(__version__, dma.device.version, dma.emulated, machine())
 
 
 def hello(info: PeerInfo) -> dict[str, Any]:
@@ -211,8 +217,15 @@ def take_hello(message: Mapping[str, Any]) -> PeerInfo:
             f"the peer speaks version {protocol} of the protocol, and this side {PROTOCOL}",
             hint="Have both sides use one version of aiodocadma.",
         )
-    words = {key: one_line(take(message, key, str, "greeting")) for key in ("aiodocadma", "doca", "machine")}
-    return PeerInfo(emulated=take(message, "emulated", bool, "greeting"), **words)
+
+    def word(key: str) -> str:
+        return one_line(take(message, key, str, "greeting"))
+
+    def word_or_none(key: str) -> str | None:
+        return None if message.get(key) is None else word(key)
+
+    emulated = take(message, "emulated", bool, "greeting")
+    return PeerInfo(word("aiodocadma"), word_or_none("doca"), emulated, word_or_none("machine"))
 
 
 @dataclass(frozen=True, slots=True)
