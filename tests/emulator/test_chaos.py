@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 import aiodocadma
-from aiodocadma import emulator
+from aiodocadma import DMAState, emulator
 from aiodocadma.emulator import Event
 from aiodocadma.exceptions import DocaError
 
@@ -38,8 +38,8 @@ async def service(*, patient: bool) -> int:
     """
     Copy blocks, some cut to pieces; how many copies failed.
 
-    The patient await a round of copies before the next. A context is restarted, and the cause of a failure looked for,
-    in a thread: what others do meanwhile is a matter of time.
+    The patient await a round of copies before the next, and the restart after one that failed: a context is restarted,
+    and the cause of a failure looked for, in a thread, and what others do meanwhile is a matter of time.
     """
     failed = 0
 
@@ -59,6 +59,8 @@ async def service(*, patient: bool) -> int:
             for start in range(0, NUM_BLOCKS, 5):
                 results = await asyncio.gather(*map(copy, range(start, start + 5)), return_exceptions=True)
                 failed += sum(isinstance(result, DocaError) for result in results)
+                while dma.state is DMAState.RESTARTING:
+                    await asyncio.sleep(0)
         else:
             await asyncio.gather(*map(worker, range(5)))
         if not failed:
