@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from aiodocadma import emulator, selftest
+from aiodocadma._library import open_library
 from aiodocadma.doctor import Check
 from aiodocadma.emulator import Fault
 from aiodocadma.selftest import compare
 
+from .dma.conftest import SUBMIT
 from .doctor.test_trees import validate
 
 STEPS = [
@@ -106,7 +108,7 @@ async def test_success_that_is_none_is_found(skip: int, step: str) -> None:
     [
         (Fault("completion", status="IO_FAILED", skip=ONCE), "small copy", "DOCA_ERROR_IO_FAILED"),
         (Fault("mmap_start", status="NOT_PERMITTED"), "permissions", "DOCA_ERROR_NOT_PERMITTED"),
-        (Fault("task_submit_ex", status="DRIVER", skip=ONCE), "small copy", "DOCA_ERROR_DRIVER"),
+        (Fault(SUBMIT, status="DRIVER", skip=ONCE), "small copy", "DOCA_ERROR_DRIVER"),
     ],
 )
 async def test_an_error_fails_its_step(fault: Fault, step: str, words: str) -> None:
@@ -117,7 +119,7 @@ async def test_an_error_fails_its_step(fault: Fault, step: str, words: str) -> N
 
 
 async def test_backpressure_is_no_failure() -> None:
-    emulator.inject(Fault("task_submit_ex", "again", skip=3, count=20))
+    emulator.inject(Fault(SUBMIT, "again", skip=3, count=20))
     emulator.inject(Fault("dma_task_memcpy_alloc_init", status="NO_MEMORY", skip=3))
     assert (await selftest.selftest()).result == "pass"
     assert emulator.faults_pending() == 0
@@ -157,7 +159,7 @@ async def test_the_statement_is_auditable() -> None:
     for fact in (
         result.started_at,
         "mlx5_0 (0000:03:00.0)",
-        "DOCA 3.0.0058, emulated",
+        f"DOCA {open_library().version or 'of unknown version'}, emulated",
         "7 passed, 0 failed, 0 skipped",
         f"{result.bytes_compared} bytes",
     ):

@@ -12,6 +12,7 @@ from tests.snippets import Snippet, pages, snippets
 import aiodocadma
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 @pytest.mark.parametrize("snippet", [pytest.param(snippet, id=snippet.name) for snippet in snippets("python")])
 async def test_runs(snippet: Snippet) -> None:
     code = compile("\n" * snippet.line + snippet.text, snippet.path, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

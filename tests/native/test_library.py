@@ -92,6 +92,7 @@ def test_a_missing_symbol_is_named(tmp_path: Path, library: str, name: str) -> N
     assert caught.value.path == str(tmp_path / f"libdoca_{library}.so.2")
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 @pytest.mark.rule("R31")
 def test_missing_optional_symbols_are_fine(tmp_path: Path) -> None:
     fake_doca(tmp_path)
@@ -137,6 +138,7 @@ def test_no_doca_installed(choice: str, works: bool) -> None:
             assert "LibraryError: no DOCA is installed" in done.stderr
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 @pytest.mark.rule("R76")
 def test_the_drop_ins_are_found_as_the_systems_library() -> None:
     """What a program linked against the real library would run on, and the system choice of this client."""
@@ -172,6 +174,7 @@ print([(device.ibdev_name, device.library) for device in aiodocadma.devices("emu
     assert "none.so" in done.stderr
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 def test_two_libraries_of_the_same_names_do_not_meet(tmp_path: Path) -> None:
     """B67: decoys that are loaded globally and have every name are never called by the emulator or the client."""
     paths = [str(path) for path in decoys.build(tmp_path)]

@@ -20,6 +20,7 @@ def nm(path: str, *options: str) -> str:
     return subprocess.run(["nm", *options, path], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 @pytest.mark.rule("R77", "R127")
 def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
     """And in the right version node: what is required is stable in DOCA, what is optional is experimental."""

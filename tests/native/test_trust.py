@@ -17,8 +17,8 @@ import aiodocadma
 from aiodocadma import _library, _private, emulator
 from aiodocadma.exceptions import LibraryError
 
-EMULATOR = _library.emulator_path()
-DROPINS = Path(EMULATOR).parents[1] / "dropin"
+EMULATOR = _library.emulator_folder() / "lib" / "libdocaemu.so"
+DROPINS = _library.emulator_folder() / "dropin"
 NOBODY = 65534
 other_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to have files of another user")
 

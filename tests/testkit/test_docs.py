@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.snippets import snippets
 
 CONFTEST = """
@@ -23,6 +25,7 @@ def pytest_asyncio_loop_factories(config, item):
 """
 
 
+@pytest.mark.usefixtures("embedded_emulator")
 def test_the_tests_in_the_docs(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     shown = 0
