@@ -59,6 +59,13 @@ def test_messages_have_a_bound() -> None:
         decoder.next()  # before any of it is there
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_what_json_cannot_say_is_not_sent(number: float) -> None:
+    """The other side would end the connection."""
+    with pytest.raises(ValueError, match="JSON"):
+        encode({"wait": number})
+
+
 @pytest.mark.parametrize(
     "text",
     [
