@@ -73,8 +73,7 @@
 	X(common, doca_task_submit_ex) \
 	X(common, doca_ctx_flush_tasks) \
 	X(common, doca_log_backend_create_with_file_sdk) \
-	X(common, doca_log_backend_set_sdk_level) \
-	X(common, doca_log_level_set_global_sdk_limit)
+	X(common, doca_log_backend_set_sdk_level)
 /* clang-format on */
 
 #endif

@@ -35,6 +35,15 @@ def test_every_symbol_of_the_client_is_the_emulators_too() -> None:
     assert {exported.get(name) for name in optional} == {"EXPERIMENTAL"}
 
 
+def test_every_symbol_is_called_and_what_may_be_missing_documented() -> None:
+    shim = "".join(path.read_text() for path in (PROJECT / "native" / "shim").glob("*.c"))
+    names = {name for _, name in symbols("REQUIRED") + symbols("OPTIONAL")}
+    assert not [name for name in names if not re.search(rf"->{name}\b", shim)]
+    page = (PROJECT / "docs" / "how-to" / "first-hour-on-a-card.md").read_text()
+    rows = re.findall(r"^\| (`doca_.*?) \|", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(name for _, name in symbols("OPTIONAL"))
+
+
 @pytest.mark.rule("R09")
 def test_memcpy_is_the_only_task_type() -> None:
     tasks = [name for _, name in symbols("REQUIRED") + symbols("OPTIONAL") if "doca_dma_task_" in name]
