@@ -232,7 +232,8 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 		result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
 		goto destroy_ctx;
 	}
-	for (uint32_t i = ch->window; i > 0; i--) {
+	ch->num_segments = ch->window;
+	for (uint32_t i = ch->num_segments; i > 0; i--) {
 		ch->segments[i - 1].sources = &ch->sources[(size_t)(i - 1) * ch->list_len];
 		adma_segment_free(ch, &ch->segments[i - 1]);
 	}
@@ -256,8 +257,7 @@ destroy_inventory:
 free_segments:
 	free(ch->sources);
 	free(ch->segments);
-	ch->segments = NULL;
-	ch->window = 0;
+	ch->num_segments = 0;
 destroy_ctx:
 	{
 		struct adma_failure ignored;

@@ -68,7 +68,7 @@ free_task(struct adma_channel *ch, struct segment *segment)
 void
 adma_free_all_tasks(struct adma_channel *ch)
 {
-	for (uint32_t i = 0; i < ch->window; i++) {
+	for (uint32_t i = 0; i < ch->num_segments; i++) {
 		free_task(ch, &ch->segments[i]);
 		drop_bufs(ch, &ch->segments[i]);
 	}
@@ -395,13 +395,31 @@ get_list(struct adma_channel *ch, struct segment *segment)
 	return result;
 }
 
+/* Since a restart the pool may have fewer tasks than there are segments: one that is free gives up the task it keeps. */
+static void
+free_spare_task(struct adma_channel *ch)
+{
+	struct segment *segment = ch->free;
+
+	while (segment != NULL && segment->task == NULL) {
+		segment = segment->next;
+	}
+	if (segment != NULL) {
+		free_task(ch, segment);
+	}
+}
+
 ADMA_COLD static doca_error_t
 alloc_task(struct adma_channel *ch, struct segment *segment, struct doca_buf *src)
 {
 	union doca_data user_data = {.ptr = segment};
-	doca_error_t result = ch->lib->doca_dma_task_memcpy_alloc_init(
-		ch->dma, src, segment->dst_buf.buf, user_data, &segment->task);
+	doca_error_t result;
 
+	if (ch->num_segments > ch->num_tasks) {
+		free_spare_task(ch);
+	}
+	result = ch->lib->doca_dma_task_memcpy_alloc_init(ch->dma, src, segment->dst_buf.buf,
+							  user_data, &segment->task);
 	if (result == DOCA_SUCCESS) {
 		segment->base = ch->lib->doca_dma_task_memcpy_as_task(segment->task);
 	}

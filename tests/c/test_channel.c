@@ -917,6 +917,58 @@ ON_EACH_LIBRARY(test_the_window_shrinks_with_the_pool)
 	close_client();
 }
 
+/* Whichever segments kept a task or bufs, all are given back before the context goes: also those beyond a smaller window. */
+ON_EACH_LIBRARY(test_nothing_is_kept_beyond_a_smaller_window)
+{
+	open_client("engine=manual", 8, 800);
+	for (size_t i = 0; i < 8; i++) {
+		start(i, i * 100, 100);
+	}
+	(void)settle_turns();
+	CHECK_EQ(step(8), 8);
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 8);
+	set("max_num_tasks=2");
+	for (int i = 0; i < 2; i++) {
+		adma_channel_park(client->channel);
+		CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+		recycle(DOCA_SUCCESS);
+		CHECK_EQ(alive().bufs, 0);
+		CHECK_EQ(alive().tasks, 0);
+		start(0, 0, 100); /* in the segment that ended last: the eighth */
+		(void)settle_turns();
+		CHECK_EQ(step(8), 1);
+		(void)settle_turns();
+		CHECK_EQ(take_done(), 1);
+	}
+	close_client();
+}
+
+/* More segments were flushed than the pool has tasks for since the restart. */
+ON_EACH_LIBRARY(test_replay_with_a_smaller_pool)
+{
+	open_client("engine=manual", 8, 800);
+	set("fault op=completion status=IO_FAILED");
+	for (size_t i = 0; i < 8; i++) {
+		start(i, i * 100, 100);
+	}
+	(void)settle_turns();
+	CHECK_EQ(step(8), 8);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	CHECK_EQ(take_done(), 1);
+	set("max_num_tasks=2");
+	recycle(DOCA_SUCCESS);
+	CHECK_EQ(status().window, 2);
+	for (int i = 0; i < 7; i++) {
+		(void)settle_turns();
+		CHECK_EQ(step(8), 1);
+	}
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 7);
+	CHECK(same(100, 700));
+	close_client();
+}
+
 ON_EACH_LIBRARY(test_doca_knows_the_least_permission)
 {
 	struct adma_copy *copy = &client->copies[0];
@@ -993,5 +1045,7 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copie
       TEST(test_finalize_waits_for_a_while_then_leaks), TEST(test_each_step_of_opening_may_fail),
       TEST(test_a_turn_ends_when_its_budget_is_spent),
       TEST(test_nothing_progresses_between_the_arm_and_the_event),
-      TEST(test_the_window_shrinks_with_the_pool), TEST(test_a_turn_rings_the_doorbell_once),
-      TEST(test_the_window_has_bytes_as_well_as_tasks), TEST(test_doca_knows_the_least_permission));
+      TEST(test_the_window_shrinks_with_the_pool),
+      TEST(test_nothing_is_kept_beyond_a_smaller_window), TEST(test_replay_with_a_smaller_pool),
+      TEST(test_a_turn_rings_the_doorbell_once), TEST(test_the_window_has_bytes_as_well_as_tasks),
+      TEST(test_doca_knows_the_least_permission));
