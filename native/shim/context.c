@@ -230,7 +230,7 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 	ch->sources = calloc((size_t)ch->window * ch->list_len, sizeof(*ch->sources));
 	if (ch->segments == NULL || ch->sources == NULL) {
 		result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
-		goto destroy_ctx;
+		goto free_segments;
 	}
 	ch->num_segments = ch->window;
 	for (uint32_t i = ch->num_segments; i > 0; i--) {
@@ -258,7 +258,6 @@ free_segments:
 	free(ch->sources);
 	free(ch->segments);
 	ch->num_segments = 0;
-destroy_ctx:
 	{
 		struct adma_failure ignored;
 

@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "channel.h"
+
 void *
 __libc_malloc(size_t size);
 void *
@@ -134,5 +136,43 @@ test_log_backends(void)
 	EXHAUST(doca_log_backend_create_with_syslog("docaemu-test", &backend));
 }
 
+/* The client's channel, too, undoes what it has opened. */
+static void
+test_opening_a_channel(void)
+{
+	struct adma_channel_config config = {.num_tasks = 4, .measure_latency = 1};
+	struct adma_failure failure, failures[1];
+	struct adma_channel *channel;
+	struct adma_library *library;
+	struct adma_device *device;
+	struct docaemu_live before;
+	char error[256];
+	int num_calloc = 0;
+
+	OK(adma_library_load(DOCAEMU_PATH, DOCAEMU_PATH, &library, error, sizeof(error)));
+	EXHAUST(adma_device_open(library, "0000:03:00.0", &device, &failure));
+	before = live();
+	for (int n = -1; n < 16; n++) { /* none, then each in turn */
+		struct docaemu_live after;
+		doca_error_t result;
+
+		left = n;
+		result = adma_channel_open(device, &config, &channel, &failure);
+		left = -1;
+		if (result == DOCA_SUCCESS) {
+			adma_channel_park(channel);
+			(void)adma_channel_turn(channel);
+			CHECK_EQ(adma_channel_close(channel, failures, 1), 0);
+			adma_channel_free(channel);
+		} else if (strcmp(failure.call, "calloc") == 0) {
+			num_calloc++;
+		}
+		after = live();
+		CHECK(memcmp(&before, &after, sizeof(before)) == 0);
+	}
+	CHECK_EQ(num_calloc, 4); /* the channel, its latencies, segments and sources */
+	OK(adma_device_close(device));
+}
+
 TESTS(TEST(test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create),
-      TEST(test_configuration), TEST(test_log_backends));
+      TEST(test_configuration), TEST(test_log_backends), TEST(test_opening_a_channel));
