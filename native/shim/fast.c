@@ -1773,10 +1773,10 @@ static PyObject *
 future_await(PyObject *object)
 {
 	static struct awaiting *spare;
+	bool done = ((struct future *)object)->state != FUTURE_PENDING;
 	struct awaiting *it;
 
-	if (spare != NULL && Py_REFCNT((PyObject *)spare) == 1 &&
-	    ((struct future *)object)->state != FUTURE_PENDING) {
+	if (done && spare != NULL && Py_REFCNT((PyObject *)spare) == 1) {
 		/* It ends in its first step and nobody keeps it: always the same one will do. */
 		replace((PyObject **)&spare->future, Py_NewRef(object));
 		return Py_NewRef((PyObject *)spare);
@@ -1795,7 +1795,8 @@ future_await(PyObject *object)
 	it->stop = NULL;
 	it->scope = NULL;
 	PyObject_GC_Track(it);
-	if (spare == NULL) {
+	if (done && spare == NULL) {
+		/* Not one that waits: kept here, it would keep its task and the channel alive. */
 		spare = (struct awaiting *)Py_NewRef((PyObject *)it);
 	}
 	return (PyObject *)it;

@@ -407,6 +407,33 @@ async def test_b39_engine_collected_while_work_is_in_flight() -> None:
     assert sum(emulator.live_objects()) == 0
 
 
+def test_b39_the_first_await_of_a_process_keeps_nothing_alive(child: Callable[..., Child]) -> None:
+    """The loop is closed while it waits: nobody else holds the engine, so it is finalised."""
+    done = child(
+        """
+emulator.configure(engine="manual")
+
+async def wait():
+    dma = await aiodocadma.open_dma().__aenter__()
+    await dma.copy(bytes(10), bytearray(10))
+
+loop = asyncio.new_event_loop()
+task = loop.create_task(wait())
+while not emulator.live_objects().in_flight:
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+loop.close()
+task._log_destroy_pending = False
+del task
+gc.collect()
+print("end of the script", file=sys.stderr, flush=True)
+""",
+        "-Wdefault",
+    )
+    assert done.code == 0, done
+    assert "unclosed" in done.err.partition("end of the script")[0]
+
+
 def rss_kib() -> int:
     """Resident memory of this process."""
     with open("/proc/self/status") as status:
