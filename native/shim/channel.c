@@ -82,7 +82,7 @@ adma_channel_cancel(struct adma_channel *ch, struct adma_copy *copy)
 	if (copy->waiting) {
 		adma_wait_remove(ch, copy);
 	}
-	adma_replay_drop(ch, copy);
+	adma_replay_drop(ch, copy, ADMA_ALL_PIECES);
 	adma_settle(ch, copy);
 }
 

@@ -55,6 +55,7 @@ struct segment {
 	uint64_t share;	 /* what it counts in its copy's turn */
 	uint64_t index;	 /* where in the plan it begins */
 	uint64_t offset;
+	bool is_part; /* its piece has more than this segment */
 	uint32_t num_sources;
 	struct source *sources; /* room for as many as a buf list may have */
 };
@@ -231,9 +232,11 @@ adma_replay_put_back(struct adma_channel *ch, struct segment *segment)
 	ch->replay = segment;
 }
 
-/* Drop the flushed segments of one copy, or of all (copy NULL). */
+#define ADMA_ALL_PIECES UINT64_MAX
+
+/* Drop the flushed segments of a copy, or those that begin in one piece of it. */
 static inline void
-adma_replay_drop(struct adma_channel *ch, const struct adma_copy *copy)
+adma_replay_drop(struct adma_channel *ch, struct adma_copy *copy, uint64_t piece)
 {
 	struct segment *segment = ch->replay;
 
@@ -242,8 +245,9 @@ adma_replay_drop(struct adma_channel *ch, const struct adma_copy *copy)
 	while (segment != NULL) {
 		struct segment *next = segment->next;
 
-		if (copy == NULL || segment->copy == copy) {
-			segment->copy->segments--;
+		if (segment->copy == copy &&
+		    (piece == ADMA_ALL_PIECES || segment->index == piece)) {
+			copy->segments--;
 			adma_segment_free(ch, segment);
 		} else {
 			adma_replay_append(ch, segment);
@@ -327,6 +331,7 @@ adma_fail_copy(struct adma_channel *ch, struct adma_copy *copy, doca_error_t cod
 	if (copy->waiting) {
 		adma_wait_remove(ch, copy);
 	}
+	adma_replay_drop(ch, copy, ADMA_ALL_PIECES);
 }
 
 static inline uint64_t

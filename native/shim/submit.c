@@ -74,15 +74,27 @@ adma_free_all_tasks(struct adma_channel *ch)
 	}
 }
 
+/* Has the segment's piece failed before, by another of its segments? */
+static bool
+piece_has_failed(const struct segment *segment)
+{
+	const struct adma_plan *plan = segment->copy->plan;
+
+	if (!segment->is_part || plan == NULL) {
+		return false; /* as nearly always: there may be many failures to look through */
+	}
+	for (uint64_t i = plan->num_failures; i > 0; i--) {
+		if (plan->failures[i - 1].index == segment->index) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* Note the failure of an independent piece; without memory for the note, the whole copy fails. */
 static bool
 note_failure(struct adma_plan *plan, const struct adma_piece_failure *failure)
 {
-	for (uint64_t i = plan->num_failures; i > 0; i--) {
-		if (plan->failures[i - 1].index == failure->index) {
-			return true;
-		}
-	}
 	if (plan->num_failures == plan->max_failures) {
 		uint64_t max = plan->max_failures != 0 ? 2 * plan->max_failures : 8;
 		struct adma_piece_failure *failures =
@@ -143,6 +155,23 @@ has_imported(const struct segment *segment)
 	return segment->dst_map->imported;
 }
 
+/* An independent piece has failed: nothing more of it reaches DOCA. */
+static void
+skip_piece(struct adma_channel *ch, struct adma_copy *copy, uint64_t index)
+{
+	struct adma_plan *plan = copy->plan;
+
+	if (plan->index == index) {
+		copy->submitted += adma_plan_piece(plan, index)->length - plan->offset;
+		plan->index++;
+		plan->offset = 0;
+		if (copy->submitted == copy->length && copy->waiting) {
+			adma_wait_remove(ch, copy);
+		}
+	}
+	adma_replay_drop(ch, copy, index);
+}
+
 /* A segment will not be copied: its piece has failed if it is independent, else its copy. */
 static void
 fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code,
@@ -164,7 +193,11 @@ fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code
 			adma_channel_note(ch, ADMA_EVENT_PEER_LOST, 0, phase, code);
 		}
 	}
-	if (copy->plan != NULL && copy->plan->independent && note_failure(copy->plan, &failure)) {
+	if (copy->plan != NULL && copy->plan->independent &&
+	    (piece_has_failed(segment) || note_failure(copy->plan, &failure))) {
+		if (segment->is_part) {
+			skip_piece(ch, copy, segment->index);
+		}
 		return;
 	}
 	if (copy->code == DOCA_SUCCESS) {
@@ -174,28 +207,32 @@ fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code
 	adma_fail_copy(ch, copy, code, phase);
 }
 
+/* A flushed segment that the device, as it is since the restart, does not take. */
+static struct segment *
+find_oversize(const struct adma_channel *ch)
+{
+	struct segment *segment = ch->replay;
+
+	while (segment != NULL && segment->length <= ch->segment_bytes &&
+	       segment->num_sources <= ch->list_len) {
+		segment = segment->next;
+	}
+	return segment;
+}
+
 /* Flushed segments longer than the device takes since the restart cannot be replayed as they are. */
 void
 adma_drop_oversize(struct adma_channel *ch)
 {
-	struct segment *segment = ch->replay;
+	struct segment *segment;
 
-	ch->replay = NULL;
-	ch->replay_tail = &ch->replay;
-	while (segment != NULL) {
-		struct segment *next = segment->next;
+	while ((segment = find_oversize(ch)) != NULL) {
+		struct adma_copy *copy = segment->copy;
+		uint64_t index = segment->index;
 
-		if (segment->length <= ch->segment_bytes && segment->num_sources <= ch->list_len) {
-			adma_replay_append(ch, segment);
-		} else {
-			struct adma_copy *copy = segment->copy;
-
-			fail_segment(ch, segment, ch->culprit, ADMA_PHASE_COMPLETE, true);
-			copy->segments--;
-			adma_segment_free(ch, segment);
-			adma_settle(ch, copy);
-		}
-		segment = next;
+		fail_segment(ch, segment, ch->culprit, ADMA_PHASE_COMPLETE, true);
+		adma_replay_drop(ch, copy, index);
+		adma_settle(ch, copy);
 	}
 }
 
@@ -249,8 +286,8 @@ may_replay(const struct adma_channel *ch, const struct segment *segment)
 
 	/* Whether a flushed task has written is not known, and what a peer has seen cannot be taken back. */
 	return ch->config.replay && !copy->cancelled && !copy->abandoned &&
-	       copy->code == DOCA_SUCCESS && !copy->flushed && !segment->dst_map->imported &&
-	       ch->culprit != DOCA_ERROR_DRIVER;
+	       copy->code == DOCA_SUCCESS && !copy->flushed && !piece_has_failed(segment) &&
+	       !segment->dst_map->imported && ch->culprit != DOCA_ERROR_DRIVER;
 }
 
 void
@@ -662,6 +699,7 @@ cut_plan(struct adma_channel *ch, struct segment *segment, struct adma_copy *cop
 
 	segment->index = index;
 	segment->offset = offset;
+	segment->is_part = offset != 0 || !is_rest;
 	if (!is_rest) {
 		plan->offset = offset + source.length;
 		return source;

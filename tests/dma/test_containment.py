@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import aiodocadma
 from aiodocadma import DMAState, emulator
 from aiodocadma.exceptions import (
+    CopyManyError,
     DocaDriverError,
     DocaIoFailedError,
     DrainTimeoutError,
@@ -107,6 +109,56 @@ async def test_other_segments_of_the_culprits_copy_are_not_replayed() -> None:
         await until(lambda: emulator.step(1) == 0 and good.done(), "the replay")
         assert await good == 50
         assert emulator.counters().submits - before <= 5  # those of the good copy only
+
+
+async def test_a_flushed_copy_that_fails_at_its_replay_fails_once() -> None:
+    """Its other flushed segments are not replayed either: each would cost a restart, and together the engine."""
+    emulator.configure(engine="manual", max_buf_list_len=1)
+    async with aiodocadma.open_dma() as dma, await dma.alloc(2000) as src, await dma.alloc(2000) as dst:
+        memoryview(src)[:] = random.Random(1).randbytes(2000)
+        for offset in (0, *range(100, 900, 10)):
+            emulator.inject(emulator.Fault("completion", src=address_of(src) + offset, count=0))
+        parts = [slice(offset, offset + 10) for offset in range(100, 900, 10)]
+        copies = [
+            dma.copy(src[:10], dst[:10]),
+            dma.copy([src[part] for part in parts], [dst[part] for part in parts]),
+            dma.copy(src[1000:], dst[1000:]),
+        ]
+        results = asyncio.gather(*copies, return_exceptions=True)
+        await until(lambda: emulator.step(100) == 0 and results.done(), "all copies")
+        assert [type(result) for result in results.result()] == [DocaIoFailedError, DocaIoFailedError, int]
+        assert bytes(dst[1000:]) == bytes(src[1000:])
+        assert dma.statistics().restarts == 2
+        assert dma.statistics().segments_replayed == 2
+        emulator.configure(faults="none")
+
+
+@pytest.mark.parametrize("on_flush", ["replay", "fail"])
+async def test_a_long_pair_that_fails_does_so_once(engine: str, on_flush: Any) -> None:
+    """Whatever of it DOCA does not have is left out, whatever was flushed is not replayed; the other pairs are done."""
+    emulator.configure(engine="worker" if engine == "manual" else engine, max_buf_size=10)
+    async with (
+        aiodocadma.open_dma(on_flush=on_flush) as dma,
+        await dma.alloc(2000) as src,
+        await dma.alloc(2000) as dst,
+    ):
+        memoryview(src)[:] = random.Random(1).randbytes(2000)
+        for offset in range(100, 1900, 10):
+            emulator.inject(emulator.Fault("completion", src=address_of(src) + offset, count=0))
+        future = dma.copy_many([(src[:100], dst[:100]), (src[100:1900], dst[100:1900]), (src[1900:], dst[1900:])])
+        with pytest.raises(CopyManyError) as caught:
+            await future
+        errors = dict(zip(caught.value.indices, caught.value.exceptions, strict=True))
+        assert type(errors[1]) is DocaIoFailedError
+        statistics = dma.statistics()
+        assert statistics.restarts == 1
+        assert statistics.segments_submitted < 50
+        if on_flush == "replay":
+            assert list(errors) == [1]
+            assert bytes(dst[:100]) + bytes(dst[1900:]) == bytes(src[:100]) + bytes(src[1900:])
+            assert future.bytes_done == 200
+        emulator.configure(faults="none")
+        del caught, errors
 
 
 async def test_cancelled_while_the_context_restarts() -> None:
