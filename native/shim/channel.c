@@ -137,6 +137,14 @@ adma_channel_resume(struct adma_channel *ch, bool recycled)
 	}
 }
 
+/* The loop's thread stays away from now on: the fd must not wake it, which in mode ALL may be armed still. */
+static void
+come_to_rest(struct adma_channel *ch)
+{
+	adma_disarm(ch);
+	adma_set_state(ch, ADMA_CHANNEL_PARKED);
+}
+
 /*
  * DOCA holds nothing: move on from FAILING or DRAINING.
  *
@@ -146,7 +154,7 @@ static unsigned
 advance(struct adma_channel *ch)
 {
 	if (ch->state == ADMA_CHANNEL_DRAINING) {
-		adma_set_state(ch, ADMA_CHANNEL_PARKED);
+		come_to_rest(ch);
 	} else if (ch->state == ADMA_CHANNEL_FAILING) {
 		/* The context reaches IDLE only when every allocated task has been freed. */
 		adma_free_all_tasks(ch);
@@ -158,13 +166,15 @@ advance(struct adma_channel *ch)
 		ch->fault = false;
 		if (ch->ctx_state == DOCA_CTX_STATE_RUNNING) {
 			/* The failure was not fatal to the context. */
-			adma_set_state(ch, ch->park ? ADMA_CHANNEL_PARKED : ADMA_CHANNEL_RUNNING);
 			ch->idle_turns = 0;
-			return ch->park ? ADMA_TURN_PARKED : ADMA_TURN_AGAIN;
-		}
-		if (ch->ctx_state == DOCA_CTX_STATE_IDLE) {
-			adma_set_state(ch, ADMA_CHANNEL_PARKED);
+			if (!ch->park) {
+				adma_set_state(ch, ADMA_CHANNEL_RUNNING);
+				return ADMA_TURN_AGAIN;
+			}
+			come_to_rest(ch);
+		} else if (ch->ctx_state == DOCA_CTX_STATE_IDLE) {
 			ch->idle_turns = 0;
+			come_to_rest(ch);
 		} else {
 			/* STOPPING: the next progress calls perform the transition; then wait for the event. */
 			return ch->idle_turns++ < ADMA_MAX_STARVED_TURNS ? ADMA_TURN_AGAIN : 0;

@@ -287,6 +287,16 @@ adma_set_state(struct adma_channel *ch, enum adma_channel_state state)
 	}
 }
 
+/* Ask for no notification any more. */
+static inline void
+adma_disarm(struct adma_channel *ch)
+{
+	if (ch->armed) {
+		(void)ch->lib->doca_pe_clear_notification(ch->pe, ch->fd);
+		ch->armed = false;
+	}
+}
+
 /*
  * Has the loop's thread nothing to do but wait for a worker, or for the end? A turn that was scheduled before may ask so
  * while the worker makes PARKED or LOST into CLOSED: the answer is the same. Then nothing else is asked of the state.

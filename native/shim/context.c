@@ -110,10 +110,7 @@ stop_ctx(struct adma_channel *ch, struct adma_failure *failure)
 	doca_error_t result = DOCA_SUCCESS;
 
 	adma_free_all_tasks(ch);
-	if (ch->armed) {
-		(void)ch->lib->doca_pe_clear_notification(ch->pe, ch->fd);
-		ch->armed = false;
-	}
+	adma_disarm(ch);
 	for (int attempt = 0; attempt < STOP_ATTEMPTS; attempt++) {
 		if (ch->lib->doca_ctx_get_state(ch->ctx, &state) != DOCA_SUCCESS) {
 			state = ch->ctx_state; /* as the callback last said */
@@ -366,10 +363,7 @@ adma_channel_finalize(struct adma_channel *ch, uint64_t timeout_ns)
 	}
 	adma_channel_abandon(ch);
 	ch->park = true;
-	if (ch->armed) {
-		(void)ch->lib->doca_pe_clear_notification(ch->pe, ch->fd);
-		ch->armed = false;
-	}
+	adma_disarm(ch);
 	adma_flush(ch);
 	while (ch->in_flight > 0) {
 		int64_t left = deadline - adma_now_ns();

@@ -969,6 +969,29 @@ ON_EACH_LIBRARY(test_replay_with_a_smaller_pool)
 	close_client();
 }
 
+/* Nobody clears the notification of a parked channel: a loop would be woken again and again. */
+ON_EACH_LIBRARY(test_a_parked_channel_wakes_nobody)
+{
+	struct pollfd pollfd = {.events = POLLIN};
+	unsigned bits;
+
+	open_client("engine=manual", 4, 100);
+	pollfd.fd = adma_channel_fd(client->channel);
+	start(0, 0, 100);
+	(void)settle_turns();
+	CHECK(status().armed);
+	CHECK_EQ(step(1), 1);
+	adma_channel_park(client->channel);
+	bits = adma_channel_turn(client->channel); /* comes before the fd's reader */
+	if (client->which == 1) {
+		bits = adma_channel_readable(client->channel);
+	}
+	CHECK((bits & ADMA_TURN_PARKED) != 0);
+	CHECK_EQ(poll(&pollfd, 1, 0), 0);
+	CHECK_EQ(take_done(), 1);
+	close_client();
+}
+
 ON_EACH_LIBRARY(test_doca_knows_the_least_permission)
 {
 	struct adma_copy *copy = &client->copies[0];
@@ -1047,5 +1070,5 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copie
       TEST(test_nothing_progresses_between_the_arm_and_the_event),
       TEST(test_the_window_shrinks_with_the_pool),
       TEST(test_nothing_is_kept_beyond_a_smaller_window), TEST(test_replay_with_a_smaller_pool),
-      TEST(test_a_turn_rings_the_doorbell_once), TEST(test_the_window_has_bytes_as_well_as_tasks),
-      TEST(test_doca_knows_the_least_permission));
+      TEST(test_a_parked_channel_wakes_nobody), TEST(test_a_turn_rings_the_doorbell_once),
+      TEST(test_the_window_has_bytes_as_well_as_tasks), TEST(test_doca_knows_the_least_permission));
