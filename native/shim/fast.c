@@ -2032,9 +2032,13 @@ static PySendResult
 awaiting_suspend(struct awaiting *self, PyObject **result)
 {
 	struct future *future = self->future;
-	PyObject *waiter =
-		PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
+	PyObject *waiter;
 
+	if (is_forked(future->channel)) {
+		refuse(future->channel, "forked");
+		return PYGEN_ERROR;
+	}
+	waiter = PyObject_Call(asyncio_future, empty_tuple, future->channel->loop_keyword);
 	if (waiter == NULL) {
 		return PYGEN_ERROR;
 	}

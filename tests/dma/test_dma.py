@@ -805,7 +805,10 @@ async def main():
                 try:
                     dma.copy(b"abc", bytearray(3))
                 except ForkedError:
-                    code = 0
+                    try:
+                        future.__await__().send(None)  # would wait for ever
+                    except ForkedError:
+                        code = 0
                 del memory_map
                 gc.collect()
                 asyncio._set_running_loop(None)
