@@ -962,14 +962,14 @@ future_dealloc(PyObject *object)
 	struct channel *channel = self->channel;
 
 	PyObject_GC_UnTrack(object);
+	if (self->link.next != NULL) {
+		future_desert(self); /* first: what runs below must not find it on the list */
+	}
 	if (self->weakrefs != NULL) {
 		PyObject_ClearWeakRefs(object);
 	}
 	if (self->unseen) {
 		future_report_unseen(self);
-	}
-	if (self->link.next != NULL) {
-		future_desert(self);
 	}
 	if (self->extra != NULL) {
 		Py_XDECREF(self->extra->tag);

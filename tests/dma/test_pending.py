@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,6 +51,17 @@ async def test_waiting_behind_a_full_window() -> None:
         await turns()
         assert [copy.state for copy in dma.in_flight()] == ["in flight", "waiting", "waiting"]
         await until(lambda: (emulator.step(), all(future.done() for future in futures))[1], "the copies")
+
+
+async def test_a_dropped_future_is_listed_no_more() -> None:
+    """Not even while it is torn down, when a weak reference's callback asks."""
+    async with aiodocadma.open_dma() as dma:
+        listed: list[object] = []
+        future = dma._reserve(10, None)
+        watched = weakref.ref(future, lambda _: listed.extend(dma._futures()))
+        del future
+        assert watched() is None
+        assert listed == []
 
 
 async def directly(future: CopyFuture) -> object:
