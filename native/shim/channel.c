@@ -9,16 +9,6 @@
 /* From so many misses in a row on, one wait in 64 is spun for. */
 #define MAX_SPIN_MISSES 6
 
-/* Is a recycle due because closed maps pin too much? */
-static bool
-graveyard_full(const struct adma_channel *ch)
-{
-	return atomic_load_explicit(&ch->buried_bytes, memory_order_relaxed) >
-		       ch->config.graveyard_bytes ||
-	       atomic_load_explicit(&ch->buried_maps, memory_order_relaxed) >
-		       ch->config.graveyard_maps;
-}
-
 void
 adma_channel_park(struct adma_channel *ch)
 {
@@ -46,7 +36,7 @@ adma_channel_start(struct adma_channel *ch, struct adma_copy *copy)
 				   (struct adma_event){.kind = ADMA_EVENT_BELOW_CROSSOVER,
 						       .bytes = copy->length});
 	}
-	if (graveyard_full(ch)) {
+	if (adma_graveyard_full(ch)) {
 		adma_channel_park(ch);
 	}
 	adma_take(ch, copy);
@@ -290,7 +280,7 @@ adma_channel_turn(struct adma_channel *ch)
 		return ch->pending == 0 ? ADMA_TURN_IDLE : 0;
 	}
 	ch->counters.turns++;
-	if (graveyard_full(ch)) {
+	if (adma_graveyard_full(ch)) {
 		adma_channel_park(ch);
 	}
 	adma_flush(ch);

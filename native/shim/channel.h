@@ -324,8 +324,10 @@ adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
 /**
  * The layer above is done with a map (no users, no views): free it, at once if no context has used it, else when the
  * context is recycled or closed. Its pages stay until then. Threads: any; never blocks for long.
+ *
+ * @return whether the context is to be recycled in the next turn, for closed maps pin too much
  */
-void
+bool
 adma_channel_retire(struct adma_channel *channel, struct adma_mmap *map);
 
 enum adma_channel_state {

@@ -382,7 +382,10 @@ adma_free_all_tasks(struct adma_channel *ch);
 void
 adma_drop_oversize(struct adma_channel *ch);
 
-/* graveyard.c: the first failure, if any; what could not be unregistered stays pinned. */
+/* graveyard.c: is a recycle due because closed maps pin too much? */
+bool
+adma_graveyard_full(const struct adma_channel *ch);
+/* The first failure, if any; what could not be unregistered stays pinned. */
 doca_error_t
 adma_graveyard_empty(struct adma_channel *ch);
 doca_error_t

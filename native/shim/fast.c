@@ -2350,6 +2350,7 @@ buffer_retire(struct buffer *self)
 {
 	struct adma_mmap *map = self->map;
 	struct channel *channel = self->channel;
+	PyObject *type, *value, *traceback;
 
 	self->map = NULL;
 	if (map == NULL || is_forked(channel)) {
@@ -2357,8 +2358,12 @@ buffer_retire(struct buffer *self)
 	}
 	map->closed = 1;
 	if (channel->native != NULL) {
-		adma_channel_retire(channel->native, map);
 		channel->turn_due = 1;
+		if (adma_channel_retire(channel->native, map)) {
+			PyErr_Fetch(&type, &value, &traceback);
+			wake(channel); /* perhaps nobody copies any more */
+			PyErr_Restore(type, value, traceback);
+		}
 	} else if (map->mmap == NULL) {
 		adma_mmap_free(map); /* closing the channel has unregistered it */
 	}

@@ -36,7 +36,16 @@ adma_channel_adopt(struct adma_channel *ch, struct adma_mmap *map)
 	pthread_mutex_unlock(&ch->maps_lock);
 }
 
-void
+bool
+adma_graveyard_full(const struct adma_channel *ch)
+{
+	return atomic_load_explicit(&ch->buried_bytes, memory_order_relaxed) >
+		       ch->config.graveyard_bytes ||
+	       atomic_load_explicit(&ch->buried_maps, memory_order_relaxed) >
+		       ch->config.graveyard_maps;
+}
+
+bool
 adma_channel_retire(struct adma_channel *ch, struct adma_mmap *map)
 {
 	bool bury;
@@ -54,6 +63,7 @@ adma_channel_retire(struct adma_channel *ch, struct adma_mmap *map)
 	if (!bury && adma_mmap_unregister(map) == DOCA_SUCCESS) {
 		adma_mmap_free(map);
 	}
+	return adma_graveyard_full(ch);
 }
 
 /* No context is left that could know a map: unregister and free the buried ones. */

@@ -200,7 +200,7 @@ void
 adma_channel_free(struct adma_channel *channel);
 void
 adma_channel_adopt(struct adma_channel *channel, struct adma_mmap *map);
-void
+bool
 adma_channel_retire(struct adma_channel *channel, struct adma_mmap *map);
 void
 adma_channel_get_status(const struct adma_channel *channel, struct adma_channel_status *status);

@@ -705,6 +705,16 @@ async def test_the_graveyard_is_bounded(engine: str) -> None:
         assert dma.statistics().restarts == 0
 
 
+async def test_dropped_maps_do_not_pile_up_while_nothing_is_copied() -> None:
+    """C2: nobody closed the map, and no copy comes: its memory is unpinned all the same when it is too much to keep."""
+    async with aiodocadma.open_dma(cache_bytes=2**20) as dma:
+        src, dst = await dma.alloc(2**22), await dma.alloc(2**22)
+        await dma.copy(src, dst)
+        await turns()
+        del src, dst
+        await until(lambda: emulator.live_objects().pinned_bytes == 0, "the memory to be given back", limit=20_000)
+
+
 async def test_a_map_of_a_closed_dma_can_be_closed() -> None:
     """C2: closing the DMA closes its maps; closing such a map unlocks the caller's memory at once."""
     memory = bytearray(10)
