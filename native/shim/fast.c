@@ -4637,22 +4637,6 @@ channel_limit_waiting(PyObject *object, PyObject *num)
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(channel_orphan_doc, "_orphan($self, /)\n"
-				 "--\n"
-				 "\n"
-				 "The loop was closed: pending copies no longer keep the channel "
-				 "alive, so that it can be collected and finalised.\n"
-				 "\n"
-				 "Source: aiodocadma.\n");
-
-static PyObject *
-channel_orphan(PyObject *object, PyObject *unused)
-{
-	(void)unused;
-	((struct channel *)object)->orphaned = 1;
-	Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(channel_futures_doc,
 	     "_futures($self, /)\n"
 	     "--\n"
@@ -4682,6 +4666,32 @@ channel_futures(PyObject *object, PyObject *unused)
 		}
 	}
 	return list;
+}
+
+PyDoc_STRVAR(channel_orphan_doc, "_orphan($self, /)\n"
+				 "--\n"
+				 "\n"
+				 "The loop was closed: pending copies no longer keep the channel "
+				 "alive, so that it can be collected and finalised.\n"
+				 "\n"
+				 "Source: aiodocadma.\n");
+
+static PyObject *
+channel_orphan(PyObject *object, PyObject *unused)
+{
+	struct channel *self = (struct channel *)object;
+	PyObject *fatal = NULL;
+	PyObject *futures = channel_futures(object, unused);
+
+	/* Nobody awaits copies that are to end together any more, and the collector does not see those held back. */
+	channel_close_cohort(self, &fatal);
+	for (Py_ssize_t i = 0; futures != NULL && i < PyList_Size(futures); i++) {
+		future_leave_cohort((struct future *)PyList_GetItem(futures, i), &fatal);
+	}
+	Py_XDECREF(futures);
+	PyErr_Clear(); /* without memory for the list */
+	self->orphaned = 1;
+	return none_unless(fatal);
 }
 
 PyDoc_STRVAR(
@@ -4931,12 +4941,6 @@ channel_traverse(PyObject *object, visitproc visit, void *arg)
 
 			if (!future->reserved && !future->examined) {
 				Py_VISIT(future);
-			}
-		}
-		if (self->cohort != NULL) {
-			for (struct adma_copy *held = self->cohort->first; held != NULL;
-			     held = held->next) {
-				Py_VISIT(future_of_copy(held));
 			}
 		}
 	}

@@ -575,6 +575,31 @@ def test_a_loop_that_died() -> None:
     assert dst == b"abc"
 
 
+def test_a_loop_that_died_between_the_ends_of_copies_cancelled_together() -> None:
+    """C10: the one that has ended, and waited for the other, does not keep the DMA from its finaliser."""
+    emulator.configure(engine="manual")
+    loop = asyncio.new_event_loop()
+
+    async def main() -> weakref.ref[DMA]:
+        dma = await aiodocadma.open_dma().__aenter__()
+        copies = [dma.copy(b"abc", bytearray(3)) for _ in range(2)]
+        await turns()
+        for copy in copies:
+            copy.cancel()
+        await turns()
+        emulator.step()
+        await until(lambda: dma._pending == 1, "the first to be let go")
+        assert not any(copy.done() for copy in copies)
+        return weakref.ref(dma)
+
+    alive = loop.run_until_complete(main())
+    loop.close()
+    with pytest.warns(ResourceWarning):
+        emulator.step()
+        gc.collect()
+    assert alive() is None
+
+
 # ---- faults and restart
 
 
