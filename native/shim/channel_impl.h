@@ -55,7 +55,7 @@ struct segment {
 	uint64_t share;	 /* what it counts in its copy's turn */
 	uint64_t index;	 /* where in the plan it begins */
 	uint64_t offset;
-	bool is_part; /* its piece has more than this segment */
+	bool may_fail_again; /* its piece: by another segment, or this one, which DOCA refused and took */
 	uint32_t num_sources;
 	struct source *sources; /* room for as many as a buf list may have */
 };

@@ -74,13 +74,13 @@ adma_free_all_tasks(struct adma_channel *ch)
 	}
 }
 
-/* Has the segment's piece failed before, by another of its segments? */
+/* Has the segment's piece failed before? */
 static bool
 piece_has_failed(const struct segment *segment)
 {
 	const struct adma_plan *plan = segment->copy->plan;
 
-	if (!segment->is_part || plan == NULL) {
+	if (!segment->may_fail_again || plan == NULL) {
 		return false; /* as nearly always: there may be many failures to look through */
 	}
 	for (uint64_t i = plan->num_failures; i > 0; i--) {
@@ -195,7 +195,7 @@ fail_segment(struct adma_channel *ch, struct segment *segment, doca_error_t code
 	}
 	if (copy->plan != NULL && copy->plan->independent &&
 	    (piece_has_failed(segment) || note_failure(copy->plan, &failure))) {
-		if (segment->is_part) {
+		if (segment->may_fail_again) {
 			skip_piece(ch, copy, segment->index);
 		}
 		return;
@@ -568,6 +568,7 @@ not_sent(struct adma_channel *ch, struct segment *segment, doca_error_t result,
 		if (!is_backpressure(ch, result)) {
 			fail_segment(ch, segment, result, phase,
 				     false); /* its copy ends when DOCA lets go */
+			segment->may_fail_again = true;
 			return ENDED;
 		}
 		return SENT;
@@ -699,7 +700,7 @@ cut_plan(struct adma_channel *ch, struct segment *segment, struct adma_copy *cop
 
 	segment->index = index;
 	segment->offset = offset;
-	segment->is_part = offset != 0 || !is_rest;
+	segment->may_fail_again = offset != 0 || !is_rest;
 	if (!is_rest) {
 		plan->offset = offset + source.length;
 		return source;

@@ -992,6 +992,42 @@ ON_EACH_LIBRARY(test_a_parked_channel_wakes_nobody)
 	close_client();
 }
 
+/* The client learns of it twice: at the submit, and when DOCA lets go. */
+ON_EACH_LIBRARY(test_a_pair_that_doca_refused_and_took_fails_once)
+{
+	struct adma_piece pieces[2];
+	struct adma_plan plan = {.pieces = pieces, .num = 2, .count = 2, .independent = true};
+	struct adma_copy *copy = &client->copies[0];
+
+	open_client("engine=manual", 4, 200);
+	for (int i = 0; i < 2; i++) {
+		pieces[i] =
+			(struct adma_piece){client->src, client->dst, client->src->addr + 100 * i,
+					    client->dst->addr + 100 * i, 100};
+	}
+	set("fault op=completion status=IO_FAILED");
+	set(client->which == 0 ? "fault op=task_submit_ex kind=accepted status=DRIVER"
+			       : "fault op=task_submit kind=accepted status=DRIVER");
+	adma_copy_init(copy, NULL, NULL, NULL, NULL, 200);
+	copy->plan = &plan;
+	adma_channel_start(client->channel, copy);
+	(void)settle_turns();
+	CHECK_EQ(plan.num_failures, 1);
+	CHECK_EQ(step(8), 2);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	recycle(DOCA_SUCCESS);
+	(void)settle_turns();
+	CHECK_EQ(step(8), 1); /* the other pair, flushed */
+	(void)settle_turns();
+	CHECK_EQ(take_done(), 1);
+	CHECK_EQ(plan.num_failures, 1);
+	CHECK_EQ(plan.failures[0].index, 0);
+	CHECK_EQ(plan.failures[0].code, DOCA_ERROR_DRIVER);
+	CHECK(same(100, 100));
+	adma_plan_finish(&plan);
+	close_client();
+}
+
 ON_EACH_LIBRARY(test_doca_knows_the_least_permission)
 {
 	struct adma_copy *copy = &client->copies[0];
@@ -1070,5 +1106,7 @@ TESTS(TEST(test_one_copy_finishes_at_once), TEST(test_kept_bufs_follow_the_copie
       TEST(test_nothing_progresses_between_the_arm_and_the_event),
       TEST(test_the_window_shrinks_with_the_pool),
       TEST(test_nothing_is_kept_beyond_a_smaller_window), TEST(test_replay_with_a_smaller_pool),
-      TEST(test_a_parked_channel_wakes_nobody), TEST(test_a_turn_rings_the_doorbell_once),
-      TEST(test_the_window_has_bytes_as_well_as_tasks), TEST(test_doca_knows_the_least_permission));
+      TEST(test_a_parked_channel_wakes_nobody),
+      TEST(test_a_pair_that_doca_refused_and_took_fails_once),
+      TEST(test_a_turn_rings_the_doorbell_once), TEST(test_the_window_has_bytes_as_well_as_tasks),
+      TEST(test_doca_knows_the_least_permission));
