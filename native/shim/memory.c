@@ -126,19 +126,23 @@ system_page(void)
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Map pages in a range of addresses reserved for the alignment's sake, and give the rest of it back. NULL on failure. */
+/*
+ * Map pages; where they are to be aligned to more than a page, in a range of addresses reserved for that, of which the rest
+ * is given back. NULL on failure.
+ */
 static char *
 map_pages(uint64_t length, uint64_t align, uint32_t huge_shift)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint64_t page = system_page();
 	char *base, *addr;
 	uint64_t head;
 
 	if (huge_shift != 0) {
 		flags |= MAP_HUGETLB | (int)(huge_shift << MAP_HUGE_SHIFT);
-		align = align > UINT64_C(1) << huge_shift ? align : UINT64_C(1) << huge_shift;
+		page = UINT64_C(1) << huge_shift;
 	}
-	if (align <= system_page()) {
+	if (align <= page) {
 		addr = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
 		return addr != MAP_FAILED ? addr : NULL;
 	}
@@ -152,15 +156,12 @@ map_pages(uint64_t length, uint64_t align, uint32_t huge_shift)
 	}
 	head = -(uintptr_t)base & (align - 1);
 	addr = mmap(base + head, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0);
-	if (addr == MAP_FAILED) {
-		munmap(base, length + align);
-		return NULL;
-	}
+	/* A failure may leave a gap in the middle, and what is in the gap by now is another thread's: hands off it. */
 	if (head != 0) {
 		munmap(base, head);
 	}
-	munmap(addr + length, align - head);
-	return addr;
+	munmap(base + head + length, align - head);
+	return addr != MAP_FAILED ? addr : NULL;
 }
 
 doca_error_t

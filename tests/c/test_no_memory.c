@@ -7,6 +7,9 @@
 #include "check.h"
 
 #include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "channel.h"
 
@@ -53,6 +56,23 @@ void *
 aligned_alloc(size_t alignment, size_t size)
 {
 	return fails() ? NULL : __libc_memalign(alignment, size);
+}
+
+static void *
+	gap; /* where a mapping that failed has left one, "another thread" has mapped a page at once */
+
+void *
+mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	void *result = (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
+	int error = errno;
+
+	if (result == MAP_FAILED && (flags & MAP_FIXED) != 0) {
+		gap = (void *)syscall(SYS_mmap, addr, 4096, PROT_READ,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	}
+	errno = error;
+	return result;
 }
 
 /* Let the n-th allocation of a call fail for n = 0, 1, ..., until the call succeeds. */
@@ -174,5 +194,33 @@ test_opening_a_channel(void)
 	OK(adma_device_close(device));
 }
 
+/* A failed mapping in the place of another leaves a gap there, and what comes into it meanwhile is somebody else's. */
+static void
+test_huge_pages_that_are_not_there(void)
+{
+	struct adma_failure failure;
+	struct adma_library *library;
+	struct adma_device *device;
+	struct adma_mmap *map;
+	unsigned char resident;
+	char error[256];
+
+	OK(adma_library_load(DOCAEMU_PATH, DOCAEMU_PATH, &library, error, sizeof(error)));
+	OK(adma_device_open(library, "0000:03:00.0", &device, &failure));
+	for (uint64_t align = 0; align <= UINT64_C(1) << 30; align += UINT64_C(1) << 30) {
+		gap = MAP_FAILED;
+		CHECK_DOCA(adma_mmap_alloc(device, UINT64_C(1) << 40, align, 21,
+					   DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, &map, &failure),
+			   DOCA_ERROR_NO_MEMORY);
+		CHECK(strcmp(failure.call, "mmap") == 0);
+		if (gap != MAP_FAILED) {
+			CHECK_EQ(mincore(gap, 4096, &resident), 0);
+			CHECK_EQ(munmap(gap, 4096), 0);
+		}
+	}
+	OK(adma_device_close(device));
+}
+
 TESTS(TEST(test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create),
-      TEST(test_configuration), TEST(test_log_backends), TEST(test_opening_a_channel));
+      TEST(test_configuration), TEST(test_log_backends), TEST(test_opening_a_channel),
+      TEST(test_huge_pages_that_are_not_there));
