@@ -209,6 +209,10 @@ WRONG: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
     ),
     "strided, beyond": ({"src_offsets": np.array([0, 0, 95, 0])[::2], "lengths": 10}, BoundsError, "pair 1: 10 bytes"),
     "no lengths": ({"src_offsets": [1]}, TypeError, "lengths"),
+    # Looked at one by one that would take a quarter of an hour.
+    "no end": ({"src_offsets": range(2**40), "lengths": 1}, BoundsError, "pair 100: 1 bytes at offset 100 of src"),
+    "no end of lengths": ({"lengths": range(2**40)}, BoundsError, "pair 101: 101 bytes at offset 0 of src"),
+    "beyond numbers": ({"dst_offsets": range(9, 2**62, 2**61), "lengths": 1}, BoundsError, "pair 1: 1 bytes"),
 }
 
 
