@@ -73,7 +73,7 @@ struct adma_channel {
 	bool mode_all;	/* event mode ALL: progress is allowed while armed */
 	bool held_back; /* submit with NONE and flush once a turn */
 	int fd;
-	uint32_t num_segments; /* the window may become less, the segments stay */
+	uint32_t num_segments; /* the window may be less: it follows the pool, the segments stay */
 
 	/* replaced by a recycle, in the worker */
 	struct doca_pe *pe;

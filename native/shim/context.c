@@ -296,9 +296,7 @@ adma_channel_recycle(struct adma_channel *ch, struct adma_failure *failure, int 
 	if (result != DOCA_SUCCESS) {
 		return result;
 	}
-	if (ch->window > ch->num_tasks) {
-		ch->window = ch->num_tasks;
-	}
+	ch->window = (uint32_t)adma_min(ch->num_segments, ch->num_tasks);
 	apply_caps(ch);
 	*caps_changed = !caps_equal(&before, &ch->caps);
 	adma_channel_note(ch, after_fault ? ADMA_EVENT_RESTARTED : ADMA_EVENT_RECYCLED, 0, 0, 0);

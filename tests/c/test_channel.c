@@ -914,6 +914,11 @@ ON_EACH_LIBRARY(test_the_window_shrinks_with_the_pool)
 		(void)step(8);
 	}
 	CHECK_EQ(counted().no_memory, 0);
+	adma_channel_park(client->channel);
+	CHECK((settle_turns() & ADMA_TURN_PARKED) != 0);
+	set("max_num_tasks=6");
+	recycle(DOCA_SUCCESS);
+	CHECK_EQ(status().window, 6);
 	close_client();
 }
 
