@@ -4119,8 +4119,8 @@ column_read(struct column *column, PyObject *given, uint64_t count, const char *
 	}
 	format = view.format != NULL ? view.format : "B";
 	format += strchr("@=<", format[0]) != NULL && format[0] != '\0';
-	if (view.ndim != 1 || view.itemsize != 8 || strchr("qlQLn", format[0]) == NULL ||
-	    format[1] != '\0') {
+	if (view.ndim != 1 || view.itemsize != 8 || format[0] == '\0' ||
+	    strchr("qlQLn", format[0]) == NULL || format[1] != '\0') {
 		PyErr_Format(PyExc_TypeError,
 			     "%s must be one-dimensional and of int64, not of format '%s'", name,
 			     view.format != NULL ? view.format : "B");

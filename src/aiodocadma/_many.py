@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiodocadma._plain import PlainBuffer, memory_of
+from aiodocadma.exceptions import BoundsError
 
 __all__ = ["Offsets", "offset_columns"]
 
 Offsets: TypeAlias = Any
 """A number for all pairs, a range, or a one-dimensional buffer of int64, strided or not."""
+
+_INT64: Final = range(-(2**63), 2**63)
 
 
 def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
@@ -24,6 +27,7 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
 
     Raises:
         TypeError: If an argument is no number, range or buffer.
+        BoundsError: If a number is no int64.
         ValueError: If two arguments differ in length.
 
     Source: aiodocadma.
@@ -33,10 +37,11 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
     counts: dict[str, int] = {}
     for name, value in given.items():
         if isinstance(value, range):
-            counts[name] = len(value)
-            columns.append((value.start, value.step))
+            counts[name], start_and_step = _line(name, value)
+            columns.append(start_and_step)
         elif hasattr(value, "__index__") and not getattr(value, "shape", ()):
-            columns.append((value.__index__(), 0))
+            number = value.__index__()
+            columns.append(_line(name, range(number, number + 1))[1])
         else:
             try:
                 view = memory_of(value, name)
@@ -54,3 +59,15 @@ def offset_columns(**given: Offsets) -> tuple[int, list[Any]]:
             "different numbers of pairs: " + ", ".join(f"{count} {name}" for name, count in counts.items())
         )
     return next(iter(counts.values()), 1), columns
+
+
+def _line(name: str, values: range) -> tuple[int, tuple[int, int]]:
+    """How many there are, which may be more than ``len()`` can say, with the first and the step."""
+    if not values:
+        return 0, (0, 0)
+    first, last = values[0], values[-1]
+    step = values.step if last != first else 0
+    for number in (first, last, step):
+        if number not in _INT64:
+            raise BoundsError(f"{name}: {number} is beyond any memory")
+    return 1 if step == 0 else (last - first) // step + 1, (first, step)

@@ -65,6 +65,8 @@ class Registrar:
         """See ``DMA.alloc()``."""
         if nbytes < 1:
             raise ValueError(f"nbytes must be at least 1, not {nbytes}")
+        if nbytes >= 1 << 63:
+            raise ValueError(f"nbytes must be less than 2**63, not {nbytes}")
         if align is not None and (align < 1 or align & (align - 1)):
             raise ValueError(f"align must be a power of two, not {align}")
         huge_page = _memlock.huge_page_size(hugepages)

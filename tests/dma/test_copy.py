@@ -350,8 +350,8 @@ async def test_a_closed_dma_is_refused(engine: str) -> None:
         await dma.register(bytearray(10))
 
 
-@pytest.mark.parametrize("nbytes", [0, -1])
-async def test_alloc_needs_a_size(dma: DMA, nbytes: int) -> None:
+@pytest.mark.parametrize("nbytes", [0, -1, 2**63, 2**64])
+async def test_alloc_needs_a_size_that_can_be(dma: DMA, nbytes: int) -> None:
     with pytest.raises(ValueError, match="nbytes"):
         await dma.alloc(nbytes)
 
