@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiodocadma import _native
 from aiodocadma._causes import Evidence, Sides, checks_for
@@ -74,7 +74,7 @@ class Failures:
 
         Source: ``doca_task_get_status``.
         """
-        error, evidence = self._make(future, code, phase, future._nbytes, self._channel._sides(future))
+        error, evidence = self._make(future, code, phase, future._nbytes, self._channel._sides(future), self._engine_now())
         if flushed:
             return _flushed(error, future.tag)
         self._complete(future, [(error, evidence)])
@@ -96,9 +96,10 @@ class Failures:
         """
         errors: dict[int, Exception] = {}
         failed = []
+        engine = self._engine_now()
         for index, code, phase, flushed in failures:
             sides = self._channel._sides(future, index)
-            error, evidence = self._make(future, code, phase, sides[4] if sides is not None else 0, sides)
+            error, evidence = self._make(future, code, phase, sides[4] if sides is not None else 0, sides, engine)
             errors[index] = _flushed(error, future.tag) if flushed else error
             if not flushed:
                 failed.append((error, evidence))
@@ -106,21 +107,33 @@ class Failures:
         return CopyManyError(errors, count)
 
     def _make(
-        self, future: CopyFuture, code: int, phase: int, nbytes: int, sides: SidesOfCopy | None
+        self,
+        future: CopyFuture,
+        code: int,
+        phase: int,
+        nbytes: int,
+        sides: SidesOfCopy | None,
+        engine: Mapping[str, Any],
     ) -> tuple[DocaError, Evidence]:
-        status = self._native.status()
         evidence = self._diagnosis.evidence(
             _native.copy_failure(code, phase),
             f"copying {nbytes} bytes from src to dst",
             nbytes=nbytes,
             sides=Sides(*sides) if sides is not None else None,
-            caps=self._capabilities(),
-            transitions=tuple((step >> 4, step & 15) for step in status.transitions if step),
-            in_flight=status.in_flight,
-            num_tasks=status.num_tasks,
-            completed=self._native.counters()["segments_completed"],
+            **engine,
         )
         return self._diagnosis.error(evidence, future.tag), evidence
+
+    def _engine_now(self) -> Mapping[str, Any]:
+        """What is known of the engine, for the evidence."""
+        status = self._native.status()
+        return {
+            "caps": self._capabilities(),
+            "transitions": tuple((step >> 4, step & 15) for step in status.transitions if step),
+            "in_flight": status.in_flight,
+            "num_tasks": status.num_tasks,
+            "completed": self._native.counters()["segments_completed"],
+        }
 
     def _complete(self, future: CopyFuture, failed: list[tuple[DocaError, Evidence]]) -> None:
         unknown = [(error, evidence) for error, evidence in failed if checks_for(evidence.code, evidence.phase)]
