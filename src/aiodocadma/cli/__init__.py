@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,24 @@ def _line(error: BaseException) -> str:
     return ". ".join(str(error).splitlines()) or type(error).__name__
 
 
+def _open_missing_streams() -> None:
+    """Have the null device where a standard stream is closed: else the next file that is opened gets its messages."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is fd
+            setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
+
+
+def _give_up_stdout() -> None:
+    """If stdout cannot be written, drop the rest: the interpreter tries again at exit, and would complain, too."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """
     Run the command line.
@@ -78,24 +97,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Source: aiodocadma.
     """
-    args = _parser().parse_args(argv)
+    _open_missing_streams()
     try:
-        with shown_sdk_log(args.sdk_log_level):
-            code: int = args.run(args)
-        sys.stdout.flush()
-        return code
+        try:
+            args = _parser().parse_args(argv)
+            with shown_sdk_log(args.sdk_log_level):
+                return int(args.run(args))
+        finally:
+            sys.stdout.flush()  # also what --help has printed
     except (KeyboardInterrupt, asyncio.CancelledError):
         message, code = "interrupted", ExitCode.INTERRUPTED
     except Exit as exit_:
         message, code = _line(exit_.__cause__ or exit_), exit_.code
     except BrokenPipeError as error:
         if error.filename is None:  # our own stdout; the reader of it has gone and wants to hear no more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up_stdout()
             return ExitCode.FAILED
         message, code = _line(error), ExitCode.FAILED
     except LibraryError as error:
         message, code = _line(error), ExitCode.NO_DEVICE
     except (AiodocadmaError, OSError, MemoryError) as error:
         message, code = _line(error), ExitCode.FAILED
-    print(f"aiodocadma: {message}", file=sys.stderr)
+    _give_up_stdout()
+    with contextlib.suppress(OSError):  # the code counts more
+        print(f"aiodocadma: {message}", file=sys.stderr)
     return code
