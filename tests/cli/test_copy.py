@@ -155,6 +155,11 @@ def test_into_a_folder(run: Run, src: Path, tmp_path: Path) -> None:
         (["folder", "dst"], "folder: Is a directory"),
         (["src", "src"], "src: source and destination are the same file"),
         (["src", "link"], "link: source and destination are the same file"),
+        (["src", "missing/"], "missing/: No such file or directory"),
+        (["src", "missing/."], "missing/.: No such file or directory"),
+        (["src", "missing/.."], "missing/..: No such file or directory"),
+        (["src", ""], "'': No such file or directory"),
+        (["", "dst"], "'': No such file or directory"),
     ],
 )
 def test_files_that_cannot_be(run: Run, src: Path, tmp_path: Path, args: list[str], message: str) -> None:
@@ -213,7 +218,15 @@ def test_interrupted_while_nobody_reads_the_destination(start: Start, src: Path,
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["copy"], ["copy", "a"], ["copy", "--blocks", "0", "a", "b"], ["copy", "--block-size", "-1", "a", "b"]]
+    "args",
+    [
+        [],
+        ["copy"],
+        ["copy", "a"],
+        ["copy", "--blocks", "0", "a", "b"],
+        ["copy", "--block-size", "-1", "a", "b"],
+        ["copy", "--block-size", "9999999999G", "a", "b"],
+    ],
 )
 def test_wrong_usage(run: Run, args: list[str], tmp_path: Path) -> None:
     result = run(*args, cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -127,3 +128,28 @@ async def test_another_group_gets_what_everybody_has(
     monkeypatch.setattr(os, "fchown", refuse)
     (await open_target(str(tmp_path / "dst"), stop, name="x", mode=0o600)).commit()
     assert mode_of(tmp_path / "dst") == kept
+
+
+@pytest.mark.parametrize("call", ["fsync", "fchmod", "close", "rename"])
+async def test_every_error_names_the_target(
+    tmp_path: Path, stop: Stop, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of calls that know no path, or another one: some file systems report a full disk there only."""
+    path = tmp_path / "dst"
+    path.write_text("old")
+    target = await open_target(str(path), stop, name="x", mode=0o600)
+
+    real = getattr(os, call)
+
+    def refuse(*args: object) -> None:
+        if call == "close":
+            real(*args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as caught:
+        patch.setattr(os, call, refuse)
+        target.read_back(lambda data: None)
+        target.commit()
+    assert caught.value.filename == str(path)
+    target.close()
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["dst"])

@@ -63,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 def _line(error: BaseException) -> str:
     """One line for any error that is not a bug of ours."""
     if isinstance(error, OSError) and not isinstance(error, AiodocadmaError) and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
+        what = None if error.filename is None else os.fsdecode(error.filename) or "''"
+        return error.strerror if what is None else f"{what}: {error.strerror}"
     return ". ".join(str(error).splitlines()) or type(error).__name__
 
 

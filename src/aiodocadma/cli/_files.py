@@ -18,11 +18,21 @@ import secrets
 import select
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Have every error of the system name what the user knows it by: few calls do, and some name another path."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = what
+        raise
 
 
 class Worker:
@@ -133,14 +143,11 @@ class File:
                 done += self._retry(select.POLLOUT, os.write, self.fd, rest)
 
     def _retry(self, events: int, call: Callable[P, int], *args: P.args, **kwargs: P.kwargs) -> int:
-        try:
+        with naming(self.path):
             while True:
                 self._stop.wait(self.fd, events)
                 with contextlib.suppress(BlockingIOError):
                     return call(*args, **kwargs)
-        except OSError as error:
-            error.filename = self.path
-            raise
 
 
 def open_source(path: str, stop: Stop) -> File:
@@ -173,9 +180,10 @@ class Target:
 
     def read_back(self, update: Callable[[bytes], object]) -> None:
         """Write everything to disk, drop what the page cache holds, and feed the file to update; for a thread."""
-        os.fsync(self.file.fd)
-        os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        self._read(update)
+        with naming(self.file.path):
+            os.fsync(self.file.fd)
+            os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._read(update)
 
     def _read(self, update: Callable[[bytes], object]) -> None:
         os.lseek(self.file.fd, 0, os.SEEK_SET)
@@ -185,7 +193,10 @@ class Target:
 
     def commit(self) -> None:
         """Give the file its mode and its name."""
-        if self._temporary is not None:
+        with naming(self.file.path):
+            if self._temporary is None:
+                self.file.close()
+                return
             if self._mode is not None:
                 os.fchmod(self.file.fd, self._mode)
             lock = os.dup(self.file.fd)  # nobody must find the file between the close and the new name
@@ -195,8 +206,6 @@ class Target:
                 self._temporary = None
             finally:
                 os.close(lock)
-        else:
-            self.file.close()
 
     def close(self) -> None:
         """Without a commit before: remove the temporary file."""
@@ -207,9 +216,10 @@ class Target:
 
     def resume(self, size: int, update: Callable[[bytes], object]) -> int:
         """Feed what was kept to update, and go on behind it; all but the first size bytes go. For a thread."""
-        os.ftruncate(self.file.fd, min(os.fstat(self.file.fd).st_size, size))
-        self._read(update)
-        return os.lseek(self.file.fd, 0, os.SEEK_END)
+        with naming(self.file.path):
+            os.ftruncate(self.file.fd, min(os.fstat(self.file.fd).st_size, size))
+            self._read(update)
+            return os.lseek(self.file.fd, 0, os.SEEK_END)
 
     def keep(self) -> int:
         """Without a commit before: keep the temporary file for another time if it holds anything; how much."""
@@ -261,6 +271,8 @@ def _locate(path: str, source: os.stat_result | None, name: str) -> tuple[str, o
     try:
         now = os.stat(path)
     except FileNotFoundError:
+        if os.path.basename(path) in ("", ".", ".."):  # a folder that is not there, not a file of another name
+            raise
         return os.path.realpath(path), None
     if source is not None and os.path.samestat(now, source):
         raise OSError(errno.EINVAL, "source and destination are the same file", path)
@@ -297,7 +309,7 @@ def _create(path: str, real: str, mode: int, now: os.stat_result | None, stop: S
     again = temporary is not None
     temporary = os.path.join(os.path.dirname(real), temporary or f".aiodocadma-{secrets.token_hex(8)}")
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
+    with naming(path):
         try:
             fd = os.open(temporary, flags | os.O_CREAT | os.O_EXCL, mode & 0o777 if now is None else 0o600)
         except FileExistsError:
@@ -305,9 +317,6 @@ def _create(path: str, real: str, mode: int, now: os.stat_result | None, stop: S
                 raise
             fd = os.open(temporary, flags | os.O_NONBLOCK)
             _check_own(fd, temporary)
-    except OSError as error:
-        error.filename = path
-        raise
     if not _lock(fd, temporary):
         os.close(fd)
         raise BlockingIOError(errno.EAGAIN, "another process is writing it", path)

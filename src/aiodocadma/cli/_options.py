@@ -34,7 +34,7 @@ def size(text: str) -> int:
     """Parse a number of bytes with an optional K, M or G (powers of 1024)."""
     factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
     value = int(text[:-1]) * factor if factor else int(text)
-    if value < 1:
+    if not 1 <= value < 1 << 63:
         raise ValueError(text)
     return value
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._files import naming
 from aiodocadma.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ def tls(args: argparse.Namespace, purpose: ssl.Purpose) -> ssl.SSLContext | None
         return None
     if args.cert is None or args.ca is None:
         raise Exit(ExitCode.USAGE, "--cert and --ca go together: each side shows its certificate")
-    context = ssl.create_default_context(purpose, cafile=args.ca)
+    with naming(args.ca):
+        context = ssl.create_default_context(purpose, cafile=args.ca)
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(args.cert)
+    with naming(args.cert):
+        context.load_cert_chain(args.cert)
     return context
 
 

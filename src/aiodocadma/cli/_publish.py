@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
-from aiodocadma.cli._files import File, Stop, Worker, open_source
+from aiodocadma.cli._files import File, Stop, Worker, naming, open_source
 from aiodocadma.cli._look import format_bytes
 from aiodocadma.cli._options import Commands, add_command, add_device, user
 from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
@@ -91,6 +91,8 @@ async def publish_files(args: argparse.Namespace) -> int:
 
     cancel_on_signals()
     names = _names(args.files)
+    if args.user and args.listen.path is None:
+        raise Exit(ExitCode.USAGE, "--user: TCP does not tell who connects: see --cert and --ca")
     context = tls(args, ssl.Purpose.CLIENT_AUTH)
     async with AsyncExitStack() as stack:
         stop = Stop()
@@ -105,9 +107,10 @@ async def publish_files(args: argparse.Namespace) -> int:
         except AiodocadmaError as error:
             raise Exit(ExitCode.NO_DEVICE) from error
         try:
-            publisher = await stack.enter_async_context(
-                peer.listen(dma, args.listen, users=args.user, ssl_context=context, insecure=args.insecure)
-            )
+            with naming(str(args.listen)):
+                publisher = await stack.enter_async_context(
+                    peer.listen(dma, args.listen, users=args.user, ssl_context=context, insecure=args.insecure)
+                )
         except UsageError as error:
             raise Exit(ExitCode.USAGE, security_message(error)) from None
         published = await _load(dma, list(zip(names, opened, strict=True)), stop, stack)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
-from aiodocadma.cli._files import File, Stop, Target, Worker, open_target
+from aiodocadma.cli._files import File, Stop, Target, Worker, naming, open_target
 from aiodocadma.cli._look import format_bytes
 from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device, seconds
 from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
@@ -68,9 +68,10 @@ async def pull_file(args: argparse.Namespace) -> int:
         except AiodocadmaError as error:
             raise Exit(ExitCode.NO_DEVICE) from error
         try:
-            session = await stack.enter_async_context(
-                peer.connect(dma, args.address, wait_timeout=args.wait, ssl_context=context, insecure=args.insecure)
-            )
+            with naming(str(args.address)):
+                session = await stack.enter_async_context(
+                    peer.connect(dma, args.address, wait_timeout=args.wait, ssl_context=context, insecure=args.insecure)
+                )
         except UsageError as error:
             raise Exit(ExitCode.USAGE, security_message(error)) from None
         if session.differences:
