@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aiodocadma.cli._bench import WARM_UP, Point, _sample, crossover, format_size
+from aiodocadma.cli import main
+from aiodocadma.cli._bench import WARM_UP, Point, _load, _sample, crossover, format_size
+from aiodocadma.cli._exit import Exit
 
 from .conftest import COMMAND, DEADLINE, Run
 
@@ -101,6 +103,42 @@ def test_what_does_not_compare(run: Run, tmp_path: Path, change: dict[str, objec
     assert result.stderr.count("\n") == 1
     assert says in result.stderr
     assert str(before) in result.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"emulated": []},
+        {"points": {"size": 64}},
+        {"points": [{"size": 64, "depth": 1}]},
+        {"points": [{"size": 64, "depth": 1, "p50": 0, "copies_per_second": 0}]},
+        {"points": [{"size": 64, "depth": 1, "p50": "x", "copies_per_second": "x"}]},
+        {"points": [{"size": [], "depth": 1, "p50": 1, "copies_per_second": 1}]},
+    ],
+    ids=str,
+)
+def test_a_record_that_was_damaged(change: dict[str, object], tmp_path: Path) -> None:
+    """It is refused before anything is measured, whatever is wrong with it."""
+    whole = {
+        "format": 1,
+        "mode": "throughput",
+        "emulated": True,
+        "points": [{"size": 64, "depth": 1, "p50": 1e-6, "copies_per_second": 1e6}],
+    }
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(whole))
+    assert list(_load(str(path), "throughput", True)) == [(64, 1)]
+    path.write_text(json.dumps(whole | change))
+    with pytest.raises(Exit, match="not a record of aiodocadma bench") as caught:
+        _load(str(path), "throughput", True)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_no_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--seconds", seconds, "--sizes", "no number"])  # wrong, too: nothing is ever measured
+    assert f"invalid number of seconds value: '{seconds}'" in capsys.readouterr().err
 
 
 def test_no_record(run: Run, tmp_path: Path) -> None:

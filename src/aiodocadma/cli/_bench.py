@@ -24,13 +24,14 @@ from typing import Any, Final
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode
-from aiodocadma.cli._options import Commands, add_command, add_device, count, size
+from aiodocadma.cli._options import Commands, add_command, add_device, count, seconds, size
 from aiodocadma.cli._progress import Rows, open_rows
 from aiodocadma.exceptions import AiodocadmaError
 
 FORMAT: Final = 1
 MODES: Final = ("throughput", "max-bandwidth", "bulk-latency", "precision-latency")
 LATENCY_MODES: Final = ("bulk-latency", "precision-latency")
+FIGURES: Final = ("p50", "copies_per_second")  # what is compared with an earlier record, as the mode has it
 MEMORY: Final = 64 << 20  # bytes a side at most: beyond the caches, and quick to register
 MIN_SAMPLES: Final = 5
 WARM_UP: Final = 1  # runs of a point that are not measured
@@ -179,13 +180,25 @@ def _record(args: argparse.Namespace, device: aiodocadma.DeviceInfo, points: Seq
     }
 
 
-def _load(path: str, mode: str, emulated: bool) -> dict[tuple[int, int], dict[str, Any]]:
+def _positive(figure: Any) -> float:
+    value = float(figure)
+    if not value > 0:
+        raise ValueError
+    return value
+
+
+def _load(path: str, mode: str, emulated: bool) -> dict[tuple[int, int], dict[str, float]]:
     """The points of an earlier record, if it can be compared with this run."""
     try:
         with open(path) as file:
             record = json.load(file)
         found = record["format"], record["mode"], record["emulated"]
-        points = {(point["size"], point["depth"]): point for point in record["points"]}
+        points = {
+            (point["size"], point["depth"]): {figure: _positive(point[figure]) for figure in FIGURES}
+            for point in record["points"]
+        }
+        if not isinstance(found[2], bool):
+            raise ValueError
     except (KeyError, TypeError, ValueError, RecursionError):
         raise Exit(ExitCode.USAGE, f"{path}: not a record of aiodocadma bench --json") from None
     if found[0] != FORMAT:
@@ -215,7 +228,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def _cells(point: Point, mode: str, before: dict[tuple[int, int], dict[str, Any]] | None) -> list[str]:
+def _cells(point: Point, mode: str, before: dict[tuple[int, int], dict[str, float]] | None) -> list[str]:
     cells = [format_size(point.size), str(point.depth)]
     if mode in LATENCY_MODES:
         cells += [_time(point.p50), _time(point.p99)]
@@ -327,7 +340,7 @@ def add_bench(commands: Commands) -> None:
         help="copies at once; precision-latency has one (default: 1 16 256)",
     )
     parser.add_argument(
-        "--seconds", metavar="SECONDS", type=float, default=0.5, help="time for each figure (default: %(default)s)"
+        "--seconds", metavar="SECONDS", type=seconds, default=0.5, help="time for each figure (default: %(default)s)"
     )
     parser.add_argument("--compare", metavar="FILE", help="show the ratio to an earlier --json record of that mode")
     add_device(parser)
