@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,6 +161,56 @@ def test_all_processes_of_the_user(
 def test_nobody_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.sock"
     assert top(capsys, str(missing), "--once") == (1, "", f"aiodocadma: {missing}: no such socket\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"version": 2, "dmas": []}\n',
+    ],
+    ids=["http", "binary", "deep", "list", "empty", "version"],
+)
+def test_somebody_else_answers(answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another program's socket, or another version's: told in a line."""
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        code, out, err = top(capsys, str(path), "--once")
+        thread.join()
+    assert (code, out) == (1, "")
+    assert err == "aiodocadma: other.sock: it answers what this version of aiodocadma does not know\n"
+
+
+def test_what_is_no_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path, tmp_path / "file"):
+        path.touch()
+        assert top(capsys, str(path), "--once") == (1, "", f"aiodocadma: {path}: no such socket\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_socket_of_another_user(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        seen = top(capsys, str(service.path), "--once")
+    finally:
+        os.seteuid(0)
+    assert seen == (1, "", "aiodocadma: service.sock: Permission denied\n")
 
 
 def test_a_blocked_loop_is_told(

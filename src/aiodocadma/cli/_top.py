@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import socket
 import time
 from collections.abc import Sequence
@@ -77,23 +76,25 @@ class Connection:
             Empty if the process does not answer; then ``trouble`` says why.
         """
         try:
-            answer = self._ask()
+            records = self._ask()
         except TimeoutError:
             self.trouble = f"no answer within {ANSWER_TIMEOUT:g} s: its event loop is blocked"
-            self.close()
-            return []
-        except (OSError, EOFError):
+        except (ConnectionError, FileNotFoundError, EOFError):
             self.trouble = "the process has ended, or serves no longer"
-            self.close()
-            return []
-        self.trouble = None
-        records: list[dict[str, Any]] = answer["dmas"]
-        for record in records:
-            record["rates"] = self._rates(record)
-        self._before = {record["number"]: record for record in records}
-        return records
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+        except (KeyError, TypeError, ValueError, RecursionError):
+            self.trouble = "it answers what this version of aiodocadma does not know"
+        else:
+            self.trouble = None
+            for record in records:
+                record["rates"] = self._rates(record)
+            self._before = {record["number"]: record for record in records}
+            return records
+        self.close()
+        return []
 
-    def _ask(self) -> dict[str, Any]:
+    def _ask(self) -> list[dict[str, Any]]:
         if self._socket is None:
             self._rest = b""
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -107,7 +108,9 @@ class Connection:
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
-        return answer
+        if answer["version"] != _version():
+            raise ValueError
+        return list(answer["dmas"])
 
     def _rates(self, record: dict[str, Any]) -> dict[str, float] | None:
         before = self._before.get(record["number"])
@@ -263,8 +266,14 @@ def _folder() -> Path:
     return default_folder()
 
 
+def _version() -> int:
+    from aiodocadma.live import VERSION
+
+    return VERSION
+
+
 def _nobody(screen: Screen, path: str | None) -> str:
-    if path is not None and not os.path.exists(path):
+    if path is not None and not Path(path).is_socket():
         return f"{path}: no such socket"
     where = path or str(_folder())
     return "; ".join(screen.troubles()) or f"no process serves in {where}: it must use aiodocadma.live.serve()"
