@@ -124,13 +124,16 @@ def _item(request: pytest.FixtureRequest) -> pytest.Function:
 
 def _wanted_chaos(item: pytest.Item) -> Chaos | None:
     marker = item.get_closest_marker("doca_chaos")
-    option = item.config.getoption("--doca-chaos")
-    wanted = marker.kwargs if marker else {}
-    seed = option or wanted.get("seed") or ("random" if marker else None)
-    if seed is None:
-        return None
-    faults = wanted.get("faults", 0)
-    return Chaos.random(faults) if seed == "random" else Chaos(int(seed), faults)
+    option: str | None = item.config.getoption("--doca-chaos")
+    if marker is None:
+        return None if option is None else _chaos_of(option)
+    return _chaos_of(option, *marker.args, **marker.kwargs)
+
+
+def _chaos_of(option: str | None, seed: int | None = None, faults: int = 0) -> Chaos:
+    """What the option asks for, else the marker, with the marker's arguments."""
+    chosen = seed if option is None else option
+    return Chaos.random(faults) if chosen in (None, "random") else Chaos(int(chosen), faults)
 
 
 def emulator(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
@@ -160,7 +163,7 @@ def emulator(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
             for device in Pair._fields:
                 control.add_device(device)
         for marker in reversed(list(item.iter_markers("doca_emulator"))):
-            control.configure(**marker.kwargs)
+            control.configure(*marker.args, **marker.kwargs)
         if (chaos := _wanted_chaos(item)) is not None:
             item.stash[_chaos] = chaos
             chaos.apply()

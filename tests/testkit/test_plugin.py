@@ -177,6 +177,13 @@ async def test_fault(dma, dma_faults):
         await dma.copy(b"abc", bytearray(3))
 
 
+async def test_handled_error_holds_no_maps(dma, dma_faults):
+    source, target = await dma.register(b"abc"), await dma.alloc(3)
+    dma_faults(Fault("completion"))
+    with pytest.raises(Exception, match="DOCA_ERROR_IO_FAILED"):
+        await dma.copy(source, target)
+
+
 async def test_only_on_emulator(dma_emulator, dma):
     dma_emulator.counters()
 
@@ -230,12 +237,12 @@ def test_xdist_and_the_seed_of_a_failure(tmp_path: Path) -> None:
     """Tests end in other processes as they do alone, and a failure in chaos comes back from its seed."""
     files = {"conftest.py": CONFTEST, "test_options.py": OPTIONS}
     out = run(tmp_path, files, "-n2", "--doca-sanitize", "-rs")
-    assert re.search(r"\b4 failed, 10 passed, 2 skipped.*\b2 errors", out), out
+    assert re.search(r"\b4 failed, 12 passed, 2 skipped.*\b2 errors", out), out
     assert "no BlueField: no DOCA is installed" in out
     assert "1 faults of the plan did not fire" in out
     assert "Fault(op='completion', kind='fail'" in out
     assert "leak:" not in out
-    assert "seed 77" not in out
+    assert "seed 77 " not in out
     seeds = set(re.findall(r"pytest '\S*test_fails_in_chaos\S*' --doca-chaos=(\d+)", out))
     assert len(seeds) == 2
     seed = min(seeds)
@@ -265,6 +272,47 @@ def test_another_library(tmp_path: Path) -> None:
     out = run(tmp_path, files, "--doca=/nowhere/libdoca_common.so", "-k", "passes or only_on or card", "-rs")
     assert re.search(r"\b2 skipped.*\b1 error", out), out
     assert "needs the emulator, and this test runs on /nowhere/libdoca_common.so" in out
+
+
+MARKED = """
+import pytest
+
+from aiodocadma import emulator
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.doca_chaos(77)
+async def test_seed(dma):
+    await dma.copy(b"abc", bytearray(3))
+    print("events:", emulator.chaos_events())
+
+
+@pytest.mark.doca_chaos(0)
+async def test_no_seed(dma):
+    pass
+
+
+@pytest.mark.doca_chaos(seed=1, fault=20)
+async def test_misspelt(dma):
+    pass
+
+
+@pytest.mark.doca_emulator("max_buf_size=1024")
+async def test_text(dma):
+    assert dma.capabilities.max_buf_size == 1024
+"""
+
+
+def test_markers_take_their_arguments_as_they_are_declared(tmp_path: Path) -> None:
+    """By position, too; what means nothing is told, and no other seed is drawn for it."""
+    outs = [run(tmp_path, {"test_marked.py": MARKED}, "-rP") for _ in range(2)]
+    assert re.search(r"\b2 passed.*\b2 errors", outs[0]), outs[0]
+    assert "seed must be between 1 and" in outs[0]
+    assert "got an unexpected keyword argument 'fault'" in outs[0]
+    events = [re.findall(r"^events: (.+)$", out, re.MULTILINE) for out in outs]
+    assert len(events[0]) == 1
+    assert events[0] == events[1]
 
 
 LIGHT = """

@@ -339,12 +339,13 @@ class Watch:
 
         Source: aiodocadma.
         """
+        copies, self._copies = self._copies, {}  # the error of one that failed holds the program's variables
         of_tasks = {id(task.get_coro()) for task in asyncio.all_tasks()}
         for call in self._calls:
             if _is_new(call.coroutine) and id(call.coroutine) not in of_tasks:
                 call.coroutine.close()
                 yield f"lost await: {call.name}() was called and never awaited, at\n{call.start}"
-        for copy in self._copies.values():
+        for copy in copies.values():
             future = copy.future
             if not future.done():
                 yield f"lost await: a {copy} is still pending; it was started at\n{copy.start}"
