@@ -80,10 +80,12 @@ async def serve(path: str | os.PathLike[str] | None = None) -> AsyncIterator[Pat
         yield place
     finally:
         server.close()
-        await asyncio.gather(*[looker.hang_up() for looker in lookers])
+        gone = [looker.hang_up() for looker in lookers]
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.lstat(place), mine):
                 place.unlink()
+        if gone:
+            await asyncio.wait(gone)  # last, as it may be cancelled; unlike gather() it leaves the futures alone then
 
 
 def dump_on_signal(folder: str | os.PathLike[str], signum: int = signal.SIGUSR2) -> None:
@@ -100,10 +102,14 @@ def dump_on_signal(folder: str | os.PathLike[str], signum: int = signal.SIGUSR2)
     Source: aiodocadma; ``loop.add_signal_handler``.
     """
     loop = asyncio.get_running_loop()
+    try:
+        name = signal.Signals(signum).name
+    except ValueError:  # most of the real-time signals have none
+        name = str(int(signum))
 
     def dump_all() -> None:
         for dma in _dmas_of(loop):
-            dump(dma, loop, Path(folder), f"signal {signal.Signals(signum).name}")
+            dump(dma, loop, Path(folder), f"signal {name}")
 
     loop.add_signal_handler(signum, dump_all)
 

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import aiodocadma
@@ -118,6 +119,23 @@ async def test_a_looker_that_stays_does_not_hold_up_the_end(tmp_path: Path) -> N
     writer.close()
 
 
+async def test_a_cancelled_end_leaves_nothing(tmp_path: Path) -> None:
+    """As when Ctrl-C comes twice, or a scope of anyio cancels each await on the way out."""
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    with anyio.CancelScope() as scope:
+        async with live.serve(tmp_path / "socket") as path:
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"\n")
+            await reader.readline()
+            scope.cancel()
+    assert os.listdir(tmp_path) == []
+    await hung_up(reader)
+    writer.close()
+    await turns()
+    assert problems == []
+
+
 async def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     left = socket.socket(socket.AF_UNIX)
@@ -220,11 +238,15 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog: p
         await until(lambda: "the flight record could not be written" in caplog.text, "the warning")
 
 
-async def test_on_a_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGUSR2, "SIGUSR2"), (signal.SIGRTMIN + 3, f"{signal.SIGRTMIN + 3}")], ids=str
+)
+async def test_on_a_signal(tmp_path: Path, number: int, name: str) -> None:
+    """Also on one that has no name."""
     async with aiodocadma.open_dma() as first, aiodocadma.open_dma() as second:
-        live.dump_on_signal(tmp_path)
-        os.kill(os.getpid(), signal.SIGUSR2)
+        live.dump_on_signal(tmp_path, number)
+        os.kill(os.getpid(), number)
         await until(lambda: len(written(tmp_path)) == 2, "the records")
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)
+        asyncio.get_running_loop().remove_signal_handler(number)
         assert {record["number"] for record in written(tmp_path)} == {first._number, second._number}
-        assert {record["reason"] for record in written(tmp_path)} == {"signal SIGUSR2"}
+        assert {record["reason"] for record in written(tmp_path)} == {f"signal {name}"}
