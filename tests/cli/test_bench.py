@@ -153,9 +153,11 @@ def test_no_device(run: Run) -> None:
     assert result.stdout == ""
 
 
-def test_on_a_terminal() -> None:
+def on_a_terminal(columns: int) -> str:
+    """What the command shows."""
     terminal, stdout = pty.openpty()
-    with subprocess.Popen([*COMMAND, "bench", *QUICK], stdout=stdout, env=os.environ | {"COLUMNS": "100"}) as process:
+    environment = os.environ | {"COLUMNS": str(columns)}
+    with subprocess.Popen([*COMMAND, "bench", *QUICK], stdout=stdout, env=environment) as process:
         os.close(stdout)
         shown = b""
         while select.select([terminal], [], [], DEADLINE)[0]:
@@ -165,8 +167,20 @@ def test_on_a_terminal() -> None:
                 break
         assert process.wait(DEADLINE) == 0
     os.close(terminal)
-    assert b"COPIES/S" in shown
-    assert b"\x1b[" in shown  # it moves the cursor: rich's table
+    return shown.decode()
+
+
+def test_on_a_terminal() -> None:
+    shown = on_a_terminal(100)
+    assert "COPIES/S" in shown
+    assert "\x1b[" in shown  # it moves the cursor: rich's table
+
+
+def test_on_a_narrow_terminal() -> None:
+    """No figure is cut short: lines are broken by the terminal instead."""
+    shown = on_a_terminal(40)
+    assert "COPIES/S" in shown
+    assert "…" not in shown
 
 
 def _point(size: int, per_copy: float, cpu: float, depth: int = 1) -> Point:

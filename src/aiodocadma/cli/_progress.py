@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -109,10 +110,10 @@ class PlainRows:
 
 
 def open_rows(columns: Sequence[str], *, quiet: bool) -> Rows:
-    """Choose the table: rich's on a terminal, plain lines elsewhere, none if quiet."""
+    """Choose the table: rich's on a terminal that is wide enough, plain lines elsewhere, none if quiet."""
     if quiet:
         return NoRows()
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns >= PlainRows.WIDTH * len(columns):
         try:
             from aiodocadma.cli._rich import RichRows
         except ImportError:
