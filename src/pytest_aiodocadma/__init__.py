@@ -43,7 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers, and fixtures for the plugins that run async tests here."""
+    """Check the seed, declare the markers, and fixtures for the plugins that run async tests here."""
+    seed = config.getoption("--doca-chaos")
+    if seed not in (None, "random") and not (seed.isascii() and seed.isdigit() and 0 < int(seed) < 2**64):
+        raise pytest.UsageError(f"--doca-chaos: a seed is random or a number from 1 to 2**64 - 1, not {seed!r}")
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     pytest_asyncio = sys.modules.get("pytest_asyncio.plugin")

@@ -274,6 +274,13 @@ def test_another_library(tmp_path: Path) -> None:
     assert "needs the emulator, and this test runs on /nowhere/libdoca_common.so" in out
 
 
+@pytest.mark.parametrize("seed", ["abc", f"{2**64}"])
+def test_a_seed_that_is_none_is_told_once(tmp_path: Path, seed: str) -> None:
+    out = run(tmp_path, {"test_options.py": OPTIONS}, f"--doca-chaos={seed}")
+    assert f"ERROR: --doca-chaos: a seed is random or a number from 1 to 2**64 - 1, not {seed!r}" in out
+    assert "Traceback" not in out
+
+
 MARKED = """
 import pytest
 
