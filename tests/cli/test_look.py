@@ -15,7 +15,7 @@ import pytest
 from tests.dma.conftest import OPTIONAL
 
 from aiodocadma import cli
-from aiodocadma.cli import _look
+from aiodocadma.cli import _look, _top
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = next(action.choices for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
@@ -53,6 +53,14 @@ def test_a_table() -> None:
 def test_a_table_leaves_out_what_does_not_fit(width: int, names: str) -> None:
     lines = _look.table("abcd", [["xxx", "xx", "xxx", "xxx"]], width=width, drop="ba")
     assert lines[0].split() == names.split()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 130])
+def test_no_figure_of_top_is_cut_short(width: int) -> None:
+    row = ("4711", "mlx5_0 #0 (emulated)", "running", "12.3 k", "48.1 MB", "0/256", "0", "7 us", "9 us", "0", "0", "0")
+    lines = _look.table(_top.HEADER, [row], right=_top.NUMBERS, width=width, drop=_top.DROPPED)
+    assert all(len(line) <= width for line in lines)
+    assert "12.3 k" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ DROPPED: Final = (
     "p99",
     "failed",
     "waiting",
+    "in flight",
+    "stalls",
 )  # where there is no room, in this order
 MAX_LINES: Final = 8  # of copies, and of events
 
