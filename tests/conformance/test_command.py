@@ -51,6 +51,13 @@ def test_a_missing_library_gives_two(tmp_path: Path) -> None:
     assert "none.so" in result.stderr
 
 
+def test_a_profile_that_cannot_be_written_is_told_first(tmp_path: Path) -> None:
+    """Not when all cases have run, which takes minutes."""
+    result = run("-k", "4.4.11", "--profile", f"{tmp_path}/none/card.conf")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.endswith(f"error: {tmp_path}/none/card.conf: No such file or directory\n")
+
+
 def test_a_case_that_crashes_fails_alone() -> None:
     def crash(bed: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

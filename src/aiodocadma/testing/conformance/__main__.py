@@ -68,6 +68,11 @@ def main(argv: list[str] | None = None) -> int:
     except LibraryMissingError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
+    if arguments.profile:
+        try:
+            arguments.profile.open("a").close()  # now, as the cases take minutes
+        except OSError as error:
+            parser.error(f"{arguments.profile}: {error.strerror}")
     engines = ENGINES if arguments.engine == "all" else (arguments.engine,)
     outcomes = []
     for variant in variants(abi, engines):
