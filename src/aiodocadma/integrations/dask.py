@@ -126,7 +126,7 @@ def copy_batch(client: Client, sources: Iterable[Any], **options: Any) -> Future
 
     Args:
         client: Of a cluster with a ``DMAPlugin``.
-        sources: What ``aiodocadma.DMA.copy()`` takes as a source, of any length, or Dask's futures of it.
+        sources: Objects with the buffer protocol (bytes, numpy arrays, ...) of any length, or Dask's futures of them.
         options: For ``client.submit()``: ``retries`` for exceptions, ``workers``, ``priority``.
 
     Returns:
