@@ -23,14 +23,13 @@ class Block:
     maps: list[aiodocadma.MemoryMap]
     views: list[memoryview]
     length: int = 0
-    copied: Awaitable[int] | None = None
+    copied: asyncio.Future[int] | None = None
 
 
 async def _make_block(dma: aiodocadma.DMA, num_maps: int, size: int, stack: AsyncExitStack) -> Block:
     block = Block([], [])
     for _ in range(num_maps):
-        map_ = await dma.alloc(size)
-        stack.push_async_callback(map_.aclose)
+        map_ = await dma.alloc(size)  # closed with the DMA, which waits for the engine once and not for each map
         view = memoryview(map_)
         stack.callback(view.release)
         block.maps.append(map_)
@@ -91,7 +90,8 @@ async def run_ring(
             moved = 0
             while (block := await begun.get()) is not None:
                 assert block.copied is not None
-                await block.copied
+                await asyncio.wait([block.copied])  # cancelled, this leaves it to _settle(), with all others
+                block.copied.result()
                 block.copied = None
                 await end(block, writer)
                 moved += block.length
@@ -110,7 +110,7 @@ async def run_ring(
 
 async def _settle(blocks: list[Block]) -> None:
     """Withdraw the copies that nobody awaits any more and wait for the engine to let go of them."""
-    copies = [asyncio.ensure_future(block.copied) for block in blocks if block.copied is not None]
+    copies = [block.copied for block in blocks if block.copied is not None]
     for copy in copies:
         copy.cancel()
     await asyncio.gather(*copies, return_exceptions=True)
