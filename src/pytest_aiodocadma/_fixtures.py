@@ -70,7 +70,7 @@ def need_card(config: pytest.Config) -> None:
         able = [device for device in aiodocadma.devices(library) if device.dma_supported]
     except AiodocadmaError as error:
         pytest.skip(f"no BlueField: {str(error).splitlines()[0]}")
-    if _is_emulator(library):
+    if any(device.emulated for device in able):  # the drop-ins are a system's library, too
         pytest.skip(f"no BlueField: {library} is an emulator")
     if not able:
         pytest.skip(f"no BlueField: {library} lists no device that can do DMA")
