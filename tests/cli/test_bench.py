@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import aiodocadma
+from aiodocadma import emulator
 from aiodocadma.cli import main
-from aiodocadma.cli._bench import WARM_UP, Point, _load, _sample, crossover, format_size
+from aiodocadma.cli._bench import WARM_UP, Point, _load, _measure, _sample, crossover, format_size
 from aiodocadma.cli._exit import Exit
+from aiodocadma.exceptions import DrainTimeoutError
 
 from .conftest import COMMAND, DEADLINE, Run
 
@@ -33,6 +37,23 @@ async def test_the_warm_up_is_not_measured() -> None:
         calls += 1
 
     assert len(await _sample(work, 0)) == calls - WARM_UP
+
+
+async def test_interrupted_while_the_engine_stands_still() -> None:
+    emulator.reset()
+    emulator.configure(engine="manual")
+    dma = await aiodocadma.open_dma(library="emulator", drain_timeout=0.1).__aenter__()
+    task = asyncio.ensure_future(_measure(dma, "throughput", 64, 4, 0.1))
+    while dma.statistics().pending < 4:
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=5)
+    emulator.step(2**63)
+    with pytest.raises(DrainTimeoutError):
+        await task
+    await dma.aclose()
+    emulator.reset()
+    assert done
 
 
 @pytest.mark.rule("R133")

@@ -108,22 +108,24 @@ def _places(size: int, depth: int, nbytes: int) -> list[int]:
 async def _measure(dma: aiodocadma.DMA, mode: str, size: int, depth: int, seconds: float) -> Point:
     nbytes = min(max(size, MEMORY), size * depth)
     offsets = _places(size, depth, nbytes)
-    async with await dma.alloc(nbytes) as source, await dma.alloc(nbytes) as destination:
-        sides = [(source[at : at + size], destination[at : at + size]) for at in offsets]
+    source, destination = await dma.alloc(nbytes), await dma.alloc(nbytes)
+    sides = [(source[at : at + size], destination[at : at + size]) for at in offsets]
 
-        async def one() -> None:
-            await dma.copy(*sides[0])
+    async def one() -> None:
+        await dma.copy(*sides[0])
 
-        async def gathered() -> None:
-            await asyncio.gather(*[dma.copy(src, dst) for src, dst in sides])
+    async def gathered() -> None:
+        await asyncio.gather(*[dma.copy(src, dst) for src, dst in sides])
 
-        async def many() -> None:
-            await dma.copy_many(sides)
+    async def many() -> None:
+        await dma.copy_many(sides)
 
-        work = one if mode == "precision-latency" else many if mode == "max-bandwidth" else gathered
-        samples = await _sample(work, seconds)
-        with memoryview(source) as src_view, memoryview(destination) as dst_view:
-            cpu = _cpu_seconds(src_view, dst_view, size)
+    work = one if mode == "precision-latency" else many if mode == "max-bandwidth" else gathered
+    samples = await _sample(work, seconds)
+    with memoryview(source) as src_view, memoryview(destination) as dst_view:
+        cpu = _cpu_seconds(src_view, dst_view, size)
+    for memory in (source, destination):
+        await memory.aclose()  # after an error the DMA closes them: this waits for the engine without a bound
     copies = len(samples) * depth
     return Point(size, depth, copies, sum(samples), _percentile(samples, 0.5), _percentile(samples, 0.99), cpu)
 
