@@ -147,7 +147,8 @@ class Life:
         name = self._engine.device.name
         self._lose(DrainTimeoutError(f"{name} did not become idle within {self._drain_timeout} s"))
         for future in self._channel._futures():
-            self._channel._give_up(future, self.error())
+            if future._segments:  # the others end by themselves
+                self._channel._give_up(future, self.error())
 
     def parked(self) -> None:
         """DOCA holds nothing and the pump stays away: close, or make a fresh context."""

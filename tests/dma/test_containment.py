@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -326,6 +327,41 @@ async def test_a_context_that_does_not_become_idle_is_lost() -> None:
         emulator.release()
         await until(lambda: (emulator.step(), emulator.live_objects().in_flight == 0)[1], "the engine to let go")
     dst.append(1)
+
+
+async def test_a_lost_engine_ends_its_copies_beside_one_that_is_being_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DOCA never had that one, so there is nothing to give up: it ends when its registration does."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.02) as dma:
+        gate, register = threading.Event(), dma._engine.register
+
+        def slow(*args: Any, **options: Any) -> int | None:
+            assert not options.get("wait", True) or gate.wait(10)
+            return register(*args, **options)
+
+        monkeypatch.setattr(dma._engine, "register", slow)
+        registering = dma.copy(bytearray(1 << 20), bytearray(1 << 20))
+        failing = dma.copy(b"abc", bytearray(3))
+        emulator.hold()
+        held = dma.copy(b"abc", bytearray(3))
+        await turns()
+        assert emulator.complete(emulator.last_copies(2)[1].dst, code=17)
+        with pytest.raises(DocaIoFailedError):
+            await failing
+        await asyncio.wait([held], timeout=5)
+        given_up, waits = held.done(), not registering.done()
+        gate.set()
+        with pytest.raises(EngineLostError):
+            await registering
+        emulator.hold(False)
+        emulator.release()
+        await until(lambda: (emulator.step(), emulator.live_objects().in_flight == 0)[1], "the engine to let go")
+        with pytest.raises(EngineLostError):
+            await held
+        assert given_up
+        assert waits
 
 
 # ---- the watchdog only counts and tells
