@@ -2,7 +2,8 @@
 Who waits for the engine to take more: producers in ``submit()``.
 
 Two queues. For room, while ``max_waiting`` copies wait: woken in order, one for each place that became free. For the
-engine to begin with a copy that was started: DOCA takes copies in order, so only the first not begun is looked at.
+engine to begin with a copy that was started: DOCA takes copies in order, so only the first not begun is looked at. A
+copy whose memory is being registered comes into that queue afterwards.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiodocadma import _worker
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from aiodocadma._native import CopyFuture
 
 __all__ = ["Admission", "wake"]
+
+_Begin: TypeAlias = "tuple[CopyFuture, asyncio.Future[None]]"
 
 
 def wake(waiter: asyncio.Future[None]) -> bool:
@@ -57,7 +60,8 @@ class Admission:
         self._room = room
         self._want_turns = want_turns
         self._for_room: deque[asyncio.Future[None]] = deque()
-        self._for_begin: deque[tuple[CopyFuture, asyncio.Future[None]]] = deque()
+        self._for_begin: deque[_Begin] = deque()
+        self._for_memory: deque[_Begin] = deque()
 
     async def room(self) -> None:
         """
@@ -95,7 +99,7 @@ class Admission:
         if future._admitted:
             return
         waiter = self._loop.create_future()
-        self._for_begin.append((future, waiter))
+        self._await_begin((future, waiter))
         self._want_turns(True)
         try:
             await waiter
@@ -106,9 +110,15 @@ class Admission:
                 future.exception()  # seen: the cancellation is what the caller gets
             raise
 
+    def _await_begin(self, begin: _Begin) -> None:
+        (self._for_memory if begin[0]._stage == "registering" else self._for_begin).append(begin)
+
     def after_turn(self) -> None:
-        """DOCA may have begun with waiting copies, and there may be room for more."""
-        while self._for_begin and self._for_begin[0][0]._admitted:
+        """DOCA may have begun with waiting copies, memory may be registered, and there may be room for more."""
+        for _ in range(len(self._for_memory)):
+            self._await_begin(self._for_memory.popleft())
+        # Who was cancelled meanwhile does not wait any more.
+        while self._for_begin and (self._for_begin[0][0]._admitted or self._for_begin[0][1].done()):
             wake(self._for_begin.popleft()[1])
         room = self._room() if self._for_room else 0
         while self._for_room and room > 0:

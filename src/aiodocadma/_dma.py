@@ -637,10 +637,10 @@ class DMA(Channel):
         return future
 
     def _room(self) -> int:
-        """Places left for waiting copies; what is being registered waits, too."""
+        """Places left for waiting copies; those whose memory is being registered wait, too."""
         if self._life.over:
             return 1  # whoever tries is refused
-        return self._max_waiting - self._native.status().waiting - len(self._registrations)
+        return self._max_waiting - self._native.status().waiting - self._plain_copies.num_registering
 
     def _copy_objects(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """Copy where a side is no Buffer: a list, or memory to be registered for this copy only."""

@@ -36,7 +36,7 @@ class PlainCopies:
         registrar: Registers in the loop.
         registrations: Runs what is registered in a worker.
         is_full: Whether so many copies wait that one more is refused.
-        ended: Called when one has ended that never reached DOCA.
+        ended: Called when the memory of one is registered, or never will be.
 
     Source: aiodocadma.
     """
@@ -57,7 +57,13 @@ class PlainCopies:
         self._registrar = registrar
         self._registrations = registrations
         self._is_full = is_full
-        self._ended = ended
+        self._on_ended = ended
+        self._num_registering = 0
+
+    @property
+    def num_registering(self) -> int:
+        """Copies that wait for their memory to be registered."""
+        return self._num_registering
 
     def copy(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """
@@ -120,14 +126,19 @@ class PlainCopies:
             except BaseException as exc:
                 traceback.clear_frames(exc.__traceback__)
                 dma._fail(future, exc)
-                self._ended()
             finally:
                 maps = ready = None  # type: ignore[assignment]  # a traceback may have this frame
                 buffers.clear()
                 items.clear()  # until here they keep the maps from being closed; now the copy does
+                self._ended()
 
         self._registrations.run(register, then)
+        self._num_registering += 1
         return future
+
+    def _ended(self) -> None:
+        self._num_registering -= 1
+        self._on_ended()
 
     def _refused(self, evidence: Evidence, nbytes: int, tag: object) -> CopyFuture:
         """A copy whose memory DOCA refused: a worker looks for the cause, and the future tells it."""
@@ -137,6 +148,7 @@ class PlainCopies:
             self._dma._fail(future, cast(BaseException, error or exception))
             self._ended()
 
+        self._num_registering += 1
         try:
             self._registrations.run(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
         except RuntimeError:  # no thread can be had

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
 import aiodocadma
 from aiodocadma import DMA, emulator
+from aiodocadma._engine import Engine
 from aiodocadma.exceptions import ClosedError, QueueFullError
 from tests.dma.conftest import turns, until
 
@@ -170,6 +173,82 @@ async def test_cancelled_in_the_turn_of_admission(narrow: DMA) -> None:
         await task
     dst.append(1)
     assert await first == 3
+
+
+@pytest.fixture
+def slow_registration(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Registrations in a worker wait for this event."""
+    gate = threading.Event()
+
+    def slow(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, wait: bool = True, **options: Any) -> Any:
+            assert not wait or gate.wait(10)
+            return method(*args, wait=wait, **options)
+
+        return call
+
+    monkeypatch.setattr(Engine, "register", slow(Engine.register))
+    monkeypatch.setattr(Engine, "alloc", slow(Engine.alloc))
+    yield gate
+    gate.set()
+
+
+async def test_memory_that_is_being_registered_for_no_copy_takes_no_room(slow_registration: threading.Event) -> None:
+    async with aiodocadma.open_dma(max_waiting=1) as dma:
+        allocating = asyncio.ensure_future(dma.alloc(1 << 20))
+        await turns()
+        submitting = asyncio.ensure_future(dma.submit(b"abc", bytearray(3)))
+        await turns(20)
+        submitted = submitting.done()
+        slow_registration.set()
+        await asyncio.wait([submitting], timeout=5)
+        assert await submitting.result() == 3
+        assert submitted
+        (await allocating).close()
+
+
+async def test_a_copy_that_is_being_registered_takes_room_until_it_ends(slow_registration: threading.Event) -> None:
+    """Also if it never comes to DOCA: then no turn of the pump tells those that wait for room."""
+    async with aiodocadma.open_dma(max_waiting=1) as dma:
+        registering = dma.copy(bytes(1 << 20), bytearray(1 << 20))
+        with pytest.raises(QueueFullError):
+            dma.copy(b"abc", bytearray(3))
+        submitting = asyncio.ensure_future(dma.submit(b"abc", bytearray(3)))
+        await turns(20)
+        assert not submitting.done()
+        registering.cancel()
+        slow_registration.set()
+        await asyncio.wait([registering])
+        await asyncio.wait([submitting], timeout=5)
+        assert submitting.done()
+        assert await (await submitting) == 3
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_copy_that_is_being_registered_holds_up_no_other(
+    slow_registration: threading.Event, cancelled: bool
+) -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(num_tasks=1) as dma:
+        first = dma.copy(b"abc", bytearray(3))
+        registering = asyncio.ensure_future(dma.submit(bytes(1 << 20), bytearray(1 << 20)))
+        await turns()
+        submitting = asyncio.ensure_future(dma.submit(b"abc", bytearray(3)))
+        await turns()
+        if cancelled:
+            registering.cancel()
+            await turns()
+        assert not submitting.done()
+        emulator.step()
+        assert await first == 3
+        await turns(20)
+        begun = submitting.done()
+        slow_registration.set()
+        await until(lambda: (emulator.step(), registering.done() and submitting.done())[1], "both")
+        copies = [submitting.result()] + ([] if cancelled else [registering.result()])
+        await until(lambda: (emulator.step(), all(copy.done() for copy in copies))[1], "their copies")
+        assert begun
+        assert sum(copy.result() for copy in copies) == 3 + (0 if cancelled else 1 << 20)
 
 
 async def test_close_ends_the_waits(narrow: DMA) -> None:
