@@ -168,7 +168,7 @@ class Life:
             self._lose(InternalError(f"{MAX_FAULTS_IN_A_ROW} faults without one completed task between them"))
             return
         self._recycling = True
-        _worker.start(self._loop, self._engine.recycle, self._recycled)
+        _worker.finish(self._loop, self._engine.recycle, self._recycled)
 
     def _recycled(self, changed: bool | None, exception: BaseException | None) -> None:
         self._recycling = False
@@ -231,7 +231,7 @@ class Life:
         self._loop.remove_reader(self._native.fd)
         # A turn later: the loop must have forgotten the fd before it is closed.
         self._hands_off = True
-        self._loop.call_soon(_worker.start, self._loop, self._engine.close, self._closed)
+        self._loop.call_soon(_worker.finish, self._loop, self._engine.close, self._closed)
 
     def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
         self._channel._detach()

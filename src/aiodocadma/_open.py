@@ -178,7 +178,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
                     if not engine.close():
                         engine.channel.free()
 
-                _worker.start(loop, undo, lambda *_: outcome.set_exception(failure))
+                _worker.finish(loop, undo, lambda *_: outcome.set_exception(failure))
 
         _worker.start(loop, self._open, opened)
         stop = await _worker.wait_out(outcome)

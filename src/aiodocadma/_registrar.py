@@ -97,7 +97,11 @@ class Registrar:
                 registered = self.now(functools.partial(register, wait=False))
             except Unexamined as unexamined:
                 evidence = unexamined.evidence
-                raise await _worker.call(self._engine.diagnosis.of, evidence) from None
+                try:
+                    error = await _worker.call(self._engine.diagnosis.of, evidence)
+                except RuntimeError:  # no thread can be had
+                    error = self._engine.diagnosis.error(evidence)
+                raise error from None
             if registered is not None:
                 return MemoryMap._adopt(self._dma, registered, keep)
         return await self.in_worker(

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = ["call", "start", "wait_out", "within"]
+__all__ = ["call", "finish", "start", "wait_out", "within"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -30,6 +30,9 @@ def start(
         loop: The loop; if it is closed by then, ``then`` is not called.
         function: May block; its exception is passed on.
         then: Called in the loop's thread, after the worker thread has ended.
+
+    Raises:
+        RuntimeError: If no thread can be had; ``then`` is not called.
 
     Source: aiodocadma.
     """
@@ -50,6 +53,31 @@ def start(
 
     thread = threading.Thread(target=run, name="aiodocadma-worker", daemon=True)
     thread.start()
+
+
+def finish(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], T], then: Callable[[T | None, BaseException | None], None]
+) -> None:
+    """
+    As ``start()``, for what has to be done: where no thread can be had, the loop waits for it.
+
+    Args:
+        loop: As for ``start()``; it runs in this thread.
+        function: As for ``start()``.
+        then: As for ``start()``.
+
+    Source: aiodocadma.
+    """
+    try:
+        start(loop, function, then)
+    except RuntimeError:
+        result: T | None = None
+        exception: BaseException | None = None
+        try:
+            result = function()
+        except BaseException as exc:
+            exception = exc
+        loop.call_soon(then, result, exception)
 
 
 def within(seconds: float, function: Callable[[], T]) -> T | None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -648,6 +649,62 @@ async def test_a_context_that_does_not_start_again_is_lost() -> None:
         assert dma.state is DMAState.LOST
         with pytest.raises(EngineLostError):
             dma.copy(b"abc", bytearray(3))
+
+
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_restart_and_closing_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C3, C10: where no thread can be had the loop waits for DOCA, rather than somebody for ever."""
+    emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
+    opened = aiodocadma.open_dma(num_tasks=1)
+    dma = await opened.__aenter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(3)]
+        await asyncio.wait(futures, timeout=5)
+        assert [type(future.exception()) for future in futures if future.done()] == [
+            DocaIoFailedError,
+            type(None),
+            type(None),
+        ]
+        assert dma.state is DMAState.RUNNING
+        await dma.aclose(timeout=5)
+        assert emulator.live_objects().devs == 0
+
+
+async def test_a_context_that_does_not_start_again_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
+    emulator.inject(emulator.Fault("ctx_start", status="DRIVER", skip=1))
+    opened = aiodocadma.open_dma(num_tasks=1)
+    dma = await opened.__aenter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(2)]
+        await asyncio.wait(futures, timeout=5)
+        assert [type(future.exception()) for future in futures if future.done()] == [DocaIoFailedError, EngineLostError]
+        await dma.aclose(timeout=5)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_was_opened_in_vain_is_closed_without_a_thread(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a loop that is left behind if it hangs: opening waits through cancellations."""
+    opening = aiodocadma.open_dma()
+
+    def bind(*_: object) -> None:
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        raise MemoryError
+
+    opening._bind = bind  # type: ignore[assignment]
+    loop = new_loop()
+    task = loop.create_task(opening.__aenter__())
+    loop.run_until_complete(asyncio.wait([task], timeout=5))
+    loop.close()
+    assert isinstance(task.exception(), MemoryError)
+    assert emulator.live_objects().devs == 0
 
 
 @pytest.mark.parametrize("op", [SUBMIT, "dma_task_memcpy_alloc_init"])

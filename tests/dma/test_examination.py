@@ -161,6 +161,10 @@ async def test_without_a_thread(op: str, monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(DocaDriverError) as caught:
             await dma.copy(b"abc", bytearray(3))
         assert caught.value.code == DocaDriverError.code
+        if op == "mmap_start":
+            fault(op=op)
+            with pytest.raises(DocaDriverError):
+                await dma.register(bytearray(3))
         del caught
     await opened.__aexit__(None, None, None)
 
