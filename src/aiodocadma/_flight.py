@@ -89,9 +89,16 @@ def _copy(copy: PendingCopy) -> dict[str, Any]:
         "bytes_done": copy.bytes_done,
         "segments": copy.segments,
         "age": copy.age,
-        "tag": None if copy.tag is None else str(copy.tag)[:MAX_TAG],
+        "tag": None if copy.tag is None else _words(copy.tag),
         "tasks": [task.get_name() for task in copy.tasks],
     }
+
+
+def _words(tag: object) -> str:
+    try:
+        return str(tag)[:MAX_TAG]
+    except Exception as exc:  # the caller's object: it must not keep the record from being made
+        return f"<{type(tag).__name__}, str() of which raises {type(exc).__name__}>"[:MAX_TAG]
 
 
 def dump(dma: DMA, loop: asyncio.AbstractEventLoop, folder: Path, reason: str) -> None:
@@ -115,7 +122,10 @@ def dump(dma: DMA, loop: asyncio.AbstractEventLoop, folder: Path, reason: str) -
         else:
             logger.warning("%s: the flight record is in %s", device, path)
 
-    _worker.start(loop, functools.partial(_evidence.write_bundle, folder, record, "aiodocadma-flight"), told)
+    try:
+        _worker.start(loop, functools.partial(_evidence.write_bundle, folder, record, "aiodocadma-flight"), told)
+    except RuntimeError as exc:  # no thread can be had
+        told(None, exc)
 
 
 class FlightDumps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Self
 
@@ -86,6 +87,11 @@ async def until(condition: Callable[[], object], what: str, limit: int = 100_000
             return
         await asyncio.sleep(0)
     pytest.fail(f"still waiting for {what}")
+
+
+def no_thread(self: threading.Thread) -> None:
+    """In place of ``Thread.start()``, in a process that can have no more."""
+    raise RuntimeError("can't start new thread")
 
 
 class RealCopies:

@@ -32,7 +32,7 @@ from aiodocadma.exceptions import (
     FlushedError,
     WrongLoopError,
 )
-from tests.dma.conftest import OPTIONAL, SUBMIT, turns, until
+from tests.dma.conftest import OPTIONAL, SUBMIT, no_thread, turns, until
 
 
 def open_fds() -> int:
@@ -649,10 +649,6 @@ async def test_a_context_that_does_not_start_again_is_lost() -> None:
         assert dma.state is DMAState.LOST
         with pytest.raises(EngineLostError):
             dma.copy(b"abc", bytearray(3))
-
-
-def no_thread(self: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
 
 
 async def test_a_restart_and_closing_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

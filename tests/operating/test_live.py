@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import pytest
 
 import aiodocadma
 from aiodocadma import emulator, live
-from aiodocadma.exceptions import DocaIoFailedError
-from tests.dma.conftest import turns, until
+from aiodocadma.exceptions import DocaIoFailedError, EngineLostError
+from tests.dma.conftest import no_thread, turns, until
 
 
 async def ask(path: Path) -> dict[str, Any]:
@@ -236,6 +237,41 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog: p
     async with aiodocadma.open_dma(flight_dir=tmp_path / "file") as dma:
         await fail_one(dma)
         await until(lambda: "the flight record could not be written" in caplog.text, "the warning")
+
+
+class _Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("trouble", ["the tag has no words", "no thread can be had"])
+async def test_a_record_that_cannot_be_made_keeps_nobody_waiting(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is lost: those that wait are told so, whether or not that can be written down."""
+    emulator.configure(engine="manual")
+    opened = aiodocadma.open_dma(flight_dir=tmp_path, num_tasks=2, drain_timeout=0.02)
+    dma = await opened.__aenter__()
+    failing = dma.copy(b"abc", bytearray(3))
+    await turns()
+    emulator.hold()
+    tag = _Unspeakable() if trouble == "the tag has no words" else None
+    others = [dma.copy(b"abc", bytearray(3), tag=tag) for _ in range(3)]  # one with the engine, two wait
+    await turns()
+    assert emulator.complete(emulator.last_copies(2)[1].dst, code=17)
+    with monkeypatch.context() as patch:
+        if tag is None:
+            patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(DocaIoFailedError):
+            await failing
+        await asyncio.wait(others, timeout=5)
+    ended = [type(other.exception()) for other in others if other.done()]
+    emulator.hold(False)
+    emulator.release()
+    await until(lambda: (emulator.step(), emulator.live_objects().in_flight == 0)[1], "the engine to let go")
+    await asyncio.wait(others)
+    await opened.__aexit__(None, None, None)
+    assert ended == [EngineLostError] * 3
 
 
 @pytest.mark.parametrize(
