@@ -232,12 +232,13 @@ class DMA(Channel):
         self._attach(self._native.address, loop)
         try:
             loop.add_reader(self._native.fd, Reader(self, loop))
+            engine.library.sdk_log.attach(loop)
         except BaseException:
+            loop.remove_reader(self._native.fd)
             self._life.disown()  # the engine stays the caller's
             self._detach()
             raise
         _open[self._number] = self
-        engine.library.sdk_log.attach(loop)
 
     # ---- what it is
 

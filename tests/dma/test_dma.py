@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import re
@@ -18,7 +19,8 @@ import pytest
 import uvloop
 
 import aiodocadma
-from aiodocadma import DMA, DMAState, emulator
+from aiodocadma import DMA, DMAState, _dma, emulator
+from aiodocadma._library import open_library
 from aiodocadma.exceptions import (
     ClosedError,
     DocaDriverError,
@@ -131,6 +133,20 @@ async def test_each_step_of_opening_may_fail(op: str) -> None:
     assert open_fds() == fds
     async with aiodocadma.open_dma() as dma:
         assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_a_loop_that_takes_one_reader_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the kernel has no room for another one: that of DOCA's log is the second."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(open_library().sdk_log, "attach", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        await aiodocadma.open_dma().__aenter__()
+    gc.collect()
+    assert _dma.open_dmas() == []
+    assert emulator.live_objects().devs == 0
 
 
 @pytest.mark.rule("R24", "R28", "R55")
