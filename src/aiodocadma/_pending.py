@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -91,7 +92,8 @@ def _futures_behind(callbacks: Iterable[Any]) -> Iterator[Any]:
     """The futures of tasks, and those that a callback of asyncio's own completes: wait(), shield(), wait_for()."""
     for callback in callbacks:
         yield callback
-        for held in (*getattr(callback, "args", ()), *_cells(callback)):
+        args = callback.args if isinstance(callback, functools.partial) else ()
+        for held in (*args, *_cells(callback)):
             if asyncio.isfuture(held):
                 yield held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextvars
 import os
@@ -110,6 +111,23 @@ async def test_who_awaits_it(held_dma: aiodocadma.DMA, way: Callable[[CopyFuture
     assert set(found) == set(tasks)
     emulator.step()
     await asyncio.gather(*tasks)
+
+
+async def test_whatever_a_callback_has(held_dma: aiodocadma.DMA) -> None:
+    """Only asyncio's own callbacks are looked into."""
+
+    class Callback:
+        args = argparse.Namespace()
+
+        def __call__(self, future: CopyFuture) -> None:
+            pass
+
+    future = held_dma.copy(b"abc", bytearray(3))
+    future.add_done_callback(Callback())
+    assert [copy.tasks for copy in held_dma.in_flight()] == [()]
+    await turns()
+    emulator.step()
+    await future
 
 
 async def test_only_in_its_own_loop(held_dma: aiodocadma.DMA) -> None:
