@@ -158,19 +158,17 @@ class SdkLog:
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have a loop read what arrives, if it is wanted; once for each ``detach()``. Says once if there is no log."""
         wanted = wanted_level()
-        if wanted is None:
-            return
         if self.fd is None:
-            if wanted > LEVELS["DISABLE"] and not self._told_unreadable:
+            if wanted is not None and wanted > LEVELS["DISABLE"] and not self._told_unreadable:
                 self._told_unreadable = True
                 logger.warning("%s", self._unreadable)
             return
-        if not self._loops.get(loop):
-            loop.add_reader(self.fd, self.read)
+        if wanted is not None:
+            loop.add_reader(self.fd, self.read)  # again does no harm
         self._loops[loop] = self._loops.get(loop, 0) + 1
 
     def detach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop need not read any more; nothing if it does not."""
+        """The loop need not read any more for one that was attached; it may for others."""
         if (users := self._loops.pop(loop, 0)) and self.fd is not None:
             if users > 1:
                 self._loops[loop] = users - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
@@ -86,6 +87,29 @@ async def test_two_dmas_share_the_reader() -> None:
             assert log._loops[loop] == 2
         assert log._loops[loop] == 1
     assert not loop.remove_reader(log.fd)
+
+
+async def test_one_that_was_opened_before_the_level_was_set_takes_no_reader_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = _library.open_library("emulator").sdk_log
+    earlier = aiodocadma.open_dma(library="emulator")
+    await earlier.__aenter__()
+    aiodocadma.set_sdk_log_level("trace")
+    with caplog.at_level(1, "aiodocadma.sdk"):
+        async with aiodocadma.open_dma(library="emulator") as dma:
+            await earlier.__aexit__(None, None, None)
+            log.tail()
+            caplog.clear()
+            emulator.inject(emulator.Fault("completion", fatal=False))
+            with pytest.raises(DocaIoFailedError):
+                await dma.copy(b"abc", bytearray(3))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2):
+                    while not of_sdk(caplog):
+                        await asyncio.sleep(0.001)
+            assert of_sdk(caplog)
+    assert not asyncio.get_running_loop().remove_reader(log.fd)
 
 
 @pytest.mark.parametrize(
