@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,17 @@ _SUFFIXES: Final = (".so.2", ".so.3", ".so")
 _PREFIX: Final = "/opt/mellanox/doca"
 _OLDEST_VERSION: Final = (2, 5)  # the first release with progress engines, contexts and tasks
 
+_lock = threading.RLock()  # one object for each library, and one log of each, whichever thread comes first
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that held it is not here."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
 
 class Library:
     """
@@ -48,6 +60,7 @@ class Library:
             raise _load_error(error, common, dma) from None
         self.path = os.path.realpath(self.native.path)
         self.version = self.native.version
+        self._sdk_log: SdkLog | None = None
         self.skew: str | None = None  # what is wrong with the versions around it, as somebody has found
         self.emulated = os.path.basename(self.path).startswith("libdocaemu")
         numbers = re.match(r"(\d+)\.(\d+)", self.version or "")
@@ -84,10 +97,14 @@ class Library:
         tell(error, evidence)
         return error
 
-    @functools.cached_property
+    @property
     def sdk_log(self) -> SdkLog:
         """DOCA's own log, from the first time that somebody asks for it."""
-        return SdkLog(self.native)
+        if self._sdk_log is None:
+            with _lock:
+                if self._sdk_log is None:
+                    self._sdk_log = SdkLog(self.native)
+        return self._sdk_log
 
     def __repr__(self) -> str:
         return f"<Library {self.path} {self.version or 'of unknown version'}{' (emulated)' if self.emulated else ''}>"
@@ -150,6 +167,11 @@ def open_library(choice: str | os.PathLike[str] | None = None) -> Library:
     Source: aiodocadma.
     """
     name = os.fspath(choice) if choice is not None else environment(ENVIRONMENT_VARIABLE) or "auto"
+    with _lock:
+        return _chosen(name)
+
+
+def _chosen(name: str) -> Library:
     if name in ("auto", "system"):
         return _system(name)
     if name == "emulator":

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import decoys
@@ -208,3 +213,41 @@ assert real[0].doca_pe_create() == 1
 print([ctypes.c_int.in_dll(library, {decoys.COUNTER!r}).value for library in real])
 """)
     assert done.stdout == "[0, 0, 0]\n[1, 0, 0]\n", done.stderr
+
+
+def at_once(function: Callable[[], Any]) -> list[Any]:
+    """What two threads get that call a function at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(function) for _ in range(2)]]
+
+
+class Meeting:
+    """In place of a class: each construction gives another thread the time to come to its own."""
+
+    def __init__(self, made: Callable[..., Any]) -> None:
+        self._made = made
+        self._barrier = threading.Barrier(2)
+
+    def __call__(self, *args: Any) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._barrier.wait(0.2)
+        return self._made(*args)
+
+
+def test_threads_that_load_a_library_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object, so that there is one log of it: DOCA has no call to end that."""
+    monkeypatch.setattr(_library, "Library", Meeting(_library.Library))
+    _library._load.cache_clear()
+    try:
+        first, second = at_once(lambda: _library.open_library("emulator"))
+        assert first is second
+    finally:
+        _library._load.cache_clear()
+
+
+def test_threads_that_ask_for_its_log_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_library, "SdkLog", Meeting(lambda native: object()))
+    path = _library.emulator_path()
+    library = _library.Library(path, path)
+    first, second = at_once(lambda: library.sdk_log)
+    assert first is second
