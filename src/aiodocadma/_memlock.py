@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import resource
@@ -21,8 +22,8 @@ _HUGE_PAGES: Final = "/sys/kernel/mm/hugepages"
 
 
 def _status(field: str, base: int = 10) -> int:
-    """A number of ``/proc/self/status``; 0 if it is not there."""
-    with open("/proc/self/status") as status:
+    """A number of ``/proc/self/status``; 0 if it is not there, or not to be read."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
         for line in status:
             if line.startswith(f"{field}:"):
                 return int(line.split()[1], base)

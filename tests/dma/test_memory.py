@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import threading
@@ -421,6 +422,21 @@ def test_the_system_tells_what_may_be_locked(monkeypatch: pytest.MonkeyPatch) ->
     assert _memlock.lockable() is None
     status["CapEff"], limits[0] = 0, -1
     assert _memlock.lockable() is None
+
+
+async def test_limits_that_cannot_be_read_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there is no file descriptor left to read them by: the kernel has the last word anyway."""
+
+    def no_files(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(_memlock, "open", no_files, raising=False)
+    monkeypatch.setattr(_memlock.resource, "getrlimit", lambda _: (2**20, 2**20))
+    assert _memlock.lockable() == 2**20
+    batch = _memlock.MemlockBatch(asyncio.get_running_loop(), lambda: 2**20, lambda: 0)
+    async with asyncio.timeout(5):
+        with pytest.raises(MemlockError, match=r"^1048577 bytes cannot be locked"):
+            await batch.check(2**20 + 1)
 
 
 async def test_a_map_cannot_be_made() -> None:
