@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -212,7 +213,11 @@ class MemoryMap(Buffer[AccessT_co]):
         """
         while not self.closed:
             if self._users:
-                await self._dma.drain()
+                self._dma._check_owner()
+                if copies := [copy for copy in self._dma._users_of(self) if not copy.done()]:
+                    await asyncio.wait(copies)
+                else:  # those that were given up: only the engine's letting go ends them
+                    await self._dma.drain()
             elif self._views and self._dma._registrations:
                 # The view may be that of a copy whose other side is being registered, even of one that has ended since.
                 await self._dma._registrations.ended()

@@ -825,6 +825,43 @@ async def test_a_map_of_a_closed_dma_can_be_closed() -> None:
     await allocated.aclose()
 
 
+async def test_closing_a_map_waits_for_no_other_copy(held_dma: DMA) -> None:
+    """Else it would wait for ever beside others that are always copying."""
+    async with await held_dma.alloc(3) as other:
+        memory_map = await held_dma.alloc(3)
+        copy, unrelated = held_dma.copy(memory_map, bytearray(3)), held_dma.copy(other, bytearray(3))
+        await turns()
+        closing = asyncio.ensure_future(memory_map.aclose())
+        await turns()
+        assert not closing.done()
+        emulator.step()
+        await copy
+        await turns()
+        closed, held = closing.done(), not unrelated.done()
+        emulator.step()
+        await unrelated
+        await closing
+        assert closed
+        assert held
+
+
+async def test_closing_a_map_waits_for_a_copy_that_was_given_up() -> None:
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.02) as dma:
+        memory_map = await dma.alloc(3)
+        copy = dma.copy(memory_map, bytearray(3))
+        await turns()
+        copy.cancel()
+        with pytest.raises(DrainTimeoutError):
+            await copy
+        closing = asyncio.ensure_future(memory_map.aclose())
+        await turns(20)
+        assert not closing.done()
+        emulator.step()
+        await closing
+        assert memory_map.closed
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_closing_a_map_waits_for_a_copy_whose_other_side_is_being_registered(cancelled: bool) -> None:
     nbytes = 1 << 20  # registered in a worker, the copy waits
