@@ -202,7 +202,7 @@ class Life:
         """See ``DMA.aclose()``."""
         if timeout is None:
             timeout = self._drain_timeout
-        elif timeout < 0:
+        elif not timeout >= 0:  # nor NaN
             raise ValueError(f"timeout must not be negative, not {timeout}")
         closing = self._closing or self._begin_closing()
         stop = await _worker.wait_out(closing, timeout)

@@ -120,7 +120,7 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
         if on_flush not in ("replay", "fail"):
             raise ValueError(f"on_flush must be 'replay' or 'fail', not {on_flush!r}")
         for name, seconds in (("drain_timeout", drain_timeout), ("stall_timeout", stall_timeout)):
-            if seconds is not None and seconds <= 0:
+            if seconds is not None and not seconds > 0:  # nor NaN
                 raise ValueError(f"{name} must be positive, not {seconds}")
         if not 0 <= spin <= MAX_SPIN:
             raise ValueError(f"spin must be from 0 to {MAX_SPIN} seconds, not {spin}")

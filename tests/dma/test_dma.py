@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import math
 import os
 import re
 import subprocess
@@ -92,7 +93,16 @@ async def test_no_device() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"num_tasks": 0}, {"window": 0}, {"window": -1}, {"on_flush": "retry"}, {"drain_timeout": 0}]
+    "options",
+    [
+        {"num_tasks": 0},
+        {"window": 0},
+        {"window": -1},
+        {"on_flush": "retry"},
+        {"drain_timeout": 0},
+        {"drain_timeout": math.nan},
+        {"stall_timeout": math.nan},
+    ],
 )
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -502,6 +512,8 @@ async def test_drain_timeout() -> None:
             await dma.aclose(timeout=0)  # each call has its own patience
         with pytest.raises(ValueError, match="timeout must not be negative"):
             await dma.aclose(timeout=-1)
+        with pytest.raises(ValueError, match="timeout must not be negative"):
+            await dma.aclose(timeout=math.nan)
         patient = asyncio.ensure_future(dma.aclose(timeout=30))
         emulator.step()
         assert await future == 3
