@@ -153,23 +153,32 @@ class Registrar:
         Raises:
             DocaError: What ``function`` or ``adopt`` raised.
 
-        Cancellation: Waits for the registration under way, closes its owner, then raises.
+        Cancellation: Raises at once if it waits for memory, else when it has ended; its owner is closed then.
         Source: aiodocadma.
         """
         outcome: asyncio.Future[R] = self._loop.create_future()
 
         def then(result: T | None, exception: BaseException | None) -> None:
             try:
-                if exception is not None:
-                    raise exception
-                outcome.set_result(adopt(cast(T, result)))
+                if exception is None:
+                    outcome.set_result(adopt(cast(T, result)))
+                else:
+                    outcome.set_exception(exception)
             except BaseException as exc:
                 outcome.set_exception(exc)
             if locks is not None:
                 locks.clear()
 
-        self._registrations.run(function, then)
-        stop = await _worker.wait_out(outcome)
+        registration = self._registrations.run(function, then)
+        stop = None
+        try:
+            await asyncio.wait([outcome])
+        except asyncio.CancelledError as exc:
+            stop = exc
+            if self._registrations.withdraw(registration):
+                outcome.exception()  # seen
+                raise
+        stop = await _worker.wait_out(outcome) or stop
         owner = outcome.result()
         if stop is not None:
             owner.close()

@@ -8,7 +8,7 @@ some: the first in line waits until as many copies have ended as had been starte
     run() --> trying --> ended
                |  ^
      no memory v  | recycled(), after_turn()
-              line --- dismiss(): the DMA closes, or is lost --> ended
+              line --- dismiss(): the DMA closes, or is lost; withdraw() --> ended
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import Any, NamedTuple
 from aiodocadma import _worker
 from aiodocadma._admission import wake
 
-__all__ = ["Registrations"]
+__all__ = ["Registration", "Registrations"]
 
 
-class _Registration(NamedTuple):
+class Registration(NamedTuple):
+    """What is to be registered, and who is told of it."""
+
     function: Callable[[], Any]
     then: Callable[[Any, BaseException | None], None]
 
@@ -72,8 +74,8 @@ class Registrations:
         self._on_ended = ended
         self._num = 0
         self._waiters: list[asyncio.Future[None]] = []
-        self._line: deque[_Registration] = deque()
-        self._retrying: _Registration | None = None
+        self._line: deque[Registration] = deque()
+        self._retrying: Registration | None = None
         self._recycling = False
         self._patience: int | None = None  # copies that may end before the first in line gives up
         self._refusal: Callable[[], BaseException] | None = None  # once dismissed
@@ -91,7 +93,7 @@ class Registrations:
         started, ended = self._copies()
         return self.short_of_memory or started > ended or bool(self._idle() or self._buried())
 
-    def run(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
+    def run(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> Registration:
         """
         Register something; closing waits for it.
 
@@ -99,17 +101,40 @@ class Registrations:
             function: Run in a worker; again if memory was short.
             then: Called in the loop with the result or the exception.
 
+        Returns:
+            For ``withdraw()``.
+
         Raises:
             RuntimeError: If no thread can be had; ``then`` is not called.
 
         Source: aiodocadma.
         """
-        registration = _Registration(function, then)
+        registration = Registration(function, then)
         if self.short_of_memory:
             self._line.append(registration)
         else:
             self._start(registration)
         self._num += 1
+        return registration
+
+    def withdraw(self, registration: Registration) -> bool:
+        """
+        Nobody wants it any more: it ends if it waits in the line.
+
+        Args:
+            registration: From ``run()``.
+
+        Returns:
+            False if it is being tried, or has ended.
+
+        Source: aiodocadma.
+        """
+        if registration not in self._line:
+            return False
+        self._line.remove(registration)
+        self._end(registration, None, asyncio.CancelledError())
+        self._want_turns(bool(self._line) and self._retrying is None and not self._recycling)
+        return True
 
     async def ended(self) -> None:
         """
@@ -145,7 +170,7 @@ class Registrations:
         for registration in line:
             self._end(registration, None, error())
 
-    def _start(self, registration: _Registration) -> None:
+    def _start(self, registration: Registration) -> None:
         def ended(result: Any, exception: BaseException | None) -> None:
             if exception is not None and self._is_short(exception):
                 traceback.clear_frames(exception.__traceback__)  # they hold what was to be registered
@@ -157,7 +182,7 @@ class Registrations:
 
         _worker.start(self._loop, registration.function, ended)
 
-    def _end(self, registration: _Registration, result: Any, exception: BaseException | None) -> None:
+    def _end(self, registration: Registration, result: Any, exception: BaseException | None) -> None:
         self._num -= 1
         if registration is self._retrying:
             self._retrying = None
@@ -172,7 +197,7 @@ class Registrations:
                 self._retry()
             self._on_ended()
 
-    def _wait(self, registration: _Registration) -> bool:
+    def _wait(self, registration: Registration) -> bool:
         """Put one that found no memory into the line; False if there is nothing to wait for."""
         if registration is self._retrying:
             self._retrying = None

@@ -401,6 +401,27 @@ async def test_closing_ends_those_that_wait_for_memory() -> None:
         await closing
 
 
+@pytest.mark.parametrize("place", [0, 1])
+async def test_one_that_waits_for_memory_is_withdrawn_at_once(place: int) -> None:
+    """The engine may never let go of what would leave memory; the others stay in line."""
+    emulator.configure(engine="manual", memlock=256 * KIB)
+    async with aiodocadma.open_dma() as dma:
+        flying = dma.copy(bytes(100 * KIB), bytearray(100 * KIB))
+        await turns()
+        plain = [bytearray(100 * KIB) for _ in range(2)]
+        registering = [asyncio.ensure_future(dma.register(buffer)) for buffer in plain]
+        await until(lambda: len(dma._registrations._line) == 2, "the line")
+        registering[place].cancel()
+        await asyncio.wait([registering[place]], timeout=5)
+        withdrawn = registering[place].cancelled()
+        if withdrawn:
+            plain[place].append(1)
+        await stepped_until(flying, what="the copy")
+        await flying
+        assert (await registering[1 - place]).nbytes == 100 * KIB
+        assert withdrawn
+
+
 async def test_cancelling_one_that_waits_for_memory() -> None:
     emulator.configure(engine="manual", memlock=256 * KIB)
     async with aiodocadma.open_dma() as dma:
