@@ -138,9 +138,9 @@ class Blocks(Generic[AccessT_co]):
         del self._lent[block.offset]
         self._free.append(block)
 
-    def _dismiss(self) -> None:
-        """The map was closed: whoever waits is told."""
-        while self._waiters:
+    def _dismiss_if_closed(self) -> None:
+        """If the map was closed, by itself or with its DMA, whoever waits is told."""
+        while self._waiters and self._map.closed:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from aiodocadma._blocks import Blocks
     from aiodocadma._devices import Capabilities, DeviceInfo
     from aiodocadma._export import ExportDescriptor
 
@@ -228,6 +229,7 @@ class DMA(Channel):
             closed=self._forget,
         )
         self._drainers: list[asyncio.Future[None]] = []
+        self._blocks: weakref.WeakSet[Blocks[Any]] = weakref.WeakSet()  # of its maps
         self._next_clear_warning = 0.0  # by the loop's clock
         self._attach(self._native.address, loop)
         try:
@@ -768,6 +770,12 @@ class DMA(Channel):
 
     def _forget(self) -> None:
         _open.pop(self._number, None)
+        self._dismiss_blocks()
+
+    def _dismiss_blocks(self) -> None:
+        """Maps may have been closed: whoever waits for a block of one is told."""
+        for blocks in list(self._blocks):
+            blocks._dismiss_if_closed()
 
     def _closing_may_go_on(self) -> None:
         """Nothing is being registered, or no cause is looked for any more."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from aiodocadma import _native
 from aiodocadma._access import AccessT_co
@@ -42,10 +41,9 @@ class MemoryMap(Buffer[AccessT_co]):
     Source: ``doca_mmap_create``, ``doca_mmap_set_memrange``, ``doca_mmap_start``.
     """
 
-    __slots__ = ("_blocks", "_dma", "_exports", "_num_exports")
+    __slots__ = ("_dma", "_exports", "_num_exports")
 
     _dma: DMA
-    _blocks: weakref.WeakSet[Blocks[Any]] | None
     _exports: list[Export]
     _num_exports: int
 
@@ -54,7 +52,6 @@ class MemoryMap(Buffer[AccessT_co]):
         self = cls.__new__(cls)
         self._attach(map_address, dma, keep)
         self._dma = dma
-        self._blocks = None
         self._exports = []
         self._num_exports = 0
         return self
@@ -116,9 +113,7 @@ class MemoryMap(Buffer[AccessT_co]):
         if self.closed:
             raise ClosedError("the map is closed")
         blocks = Blocks(self, size)
-        if self._blocks is None:
-            self._blocks = weakref.WeakSet()
-        self._blocks.add(blocks)
+        self._dma._blocks.add(blocks)
         return blocks
 
     async def export(self, *, access: Access = "read") -> ExportDescriptor:
@@ -185,8 +180,7 @@ class MemoryMap(Buffer[AccessT_co]):
         # Closing the DMA has closed its maps, but the caller's memory is unlocked here.
         if not self._close() and not self.closed:
             raise self._in_use()
-        for blocks in self._blocks or ():
-            blocks._dismiss()
+        self._dma._dismiss_blocks()
 
     def _in_use(self) -> BufferInUseError:
         copies = self._dma._users_of(self)

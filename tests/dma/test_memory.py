@@ -354,6 +354,21 @@ async def test_closing_the_map_ends_those_that_wait(dma: DMA) -> None:
     blocks.release(block)
 
 
+async def test_closing_the_dma_ends_those_that_wait() -> None:
+    """A block that is never given back keeps nobody waiting for a map that is closed."""
+    async with aiodocadma.open_dma() as dma:
+        blocks = (await dma.alloc(10)).blocks(10)
+        block = await blocks.acquire()
+        waiter = asyncio.ensure_future(blocks._take())
+        await turns()
+    await asyncio.wait([waiter], timeout=5)
+    ended = waiter.done()
+    blocks.release(block)
+    with pytest.raises(ClosedError):
+        await waiter
+    assert ended
+
+
 async def test_blocks_belong_to_the_loop(dma: DMA) -> None:
     async with await dma.alloc(100) as memory:
         blocks = memory.blocks(10)
