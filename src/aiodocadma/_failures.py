@@ -74,7 +74,9 @@ class Failures:
 
         Source: ``doca_task_get_status``.
         """
-        error, evidence = self._make(future, code, phase, future._nbytes, self._channel._sides(future), self._engine_now())
+        error, evidence = self._make(
+            future, code, phase, future._nbytes, self._channel._sides(future), self._engine_now()
+        )
         if flushed:
             return _flushed(error, future.tag)
         self._complete(future, [(error, evidence)])
