@@ -187,9 +187,14 @@ class MemoryMap(Buffer[AccessT_co]):
         tags = [repr(copy.tag) for copy in copies if copy.tag is not None]
         names = ", ".join(tags[:_MAX_TAGS]) + (", ..." if len(tags) > _MAX_TAGS else "")
         named = f" (tagged {names})" if tags else ""
+        if copies and all(copy.done() for copy in copies):
+            hint = (
+                "They were given up, and the engine still has them: closing the DMA waits for it, dma.drain() as well."
+            )
+        else:
+            hint = "Await the copies (or map.aclose()), and release memoryviews and arrays made from it."
         return BufferInUseError(
-            f"the map is in use by {len(copies)} copies{named} and {self._views} exported buffers",
-            hint="Await the copies (or map.aclose()), and release memoryviews and arrays made from it.",
+            f"the map is in use by {len(copies)} copies{named} and {self._views} exported buffers", hint=hint
         )
 
     async def aclose(self, *, force: bool = False) -> None:
@@ -200,7 +205,9 @@ class MemoryMap(Buffer[AccessT_co]):
             force: Close it although it is exported, and revoke that, as leaving ``async with`` does.
 
         Raises:
-            BufferInUseError: If ``memoryview`` objects onto it exist, or it is exported and not to be forced.
+            BufferInUseError: If ``memoryview`` objects onto it exist, or it is exported and not to be forced. If the
+                engine still has a copy that was given up (``drain_timeout``, a lost engine); the map stays open then,
+                and leaving ``async with`` by that copy's exception raises only that.
 
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
@@ -208,10 +215,10 @@ class MemoryMap(Buffer[AccessT_co]):
         while not self.closed:
             if self._users:
                 self._dma._check_owner()
-                if copies := [copy for copy in self._dma._users_of(self) if not copy.done()]:
-                    await asyncio.wait(copies)
-                else:  # those that were given up: only the engine's letting go ends them
-                    await self._dma.drain()
+                copies = [copy for copy in self._dma._users_of(self) if not copy.done()]
+                if not copies:  # they were given up, and nobody knows when the engine lets go of them
+                    break
+                await asyncio.wait(copies)
             elif self._views and self._dma._registrations:
                 # The view may be that of a copy whose other side is being registered, even of one that has ended since.
                 await self._dma._registrations.ended()
@@ -226,7 +233,12 @@ class MemoryMap(Buffer[AccessT_co]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose(force=True)
+        try:
+            await self.aclose(force=True)
+        except BufferInUseError:
+            if exc is None or not self._users:
+                raise
+            # The engine has a copy that was given up. The exception under way says more, and the DMA closes the map.
 
     def __repr__(self) -> str:
         if self.closed:

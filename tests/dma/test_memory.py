@@ -23,6 +23,7 @@ from aiodocadma.exceptions import (
     BufferInUseError,
     ClosedError,
     DocaNoMemoryError,
+    DrainTimeoutError,
     MemlockError,
     WrongLoopError,
 )
@@ -218,6 +219,29 @@ async def test_closing_in_use_names_the_copies() -> None:
         other.close()
         assert dst.closed
         assert other.closed
+
+
+async def test_a_copy_that_was_given_up_holds_up_no_closing_of_a_map() -> None:
+    """Nobody knows when the engine lets go of it: the memory stays its, and whoever closes the map is told."""
+    emulator.configure(engine="manual")
+    async with aiodocadma.open_dma(drain_timeout=0.02) as dma:
+        with pytest.raises(DrainTimeoutError):
+            async with asyncio.timeout(20), await dma.alloc(8) as dst:
+                future = dma.copy(b"payload.", dst, tag="block 7")
+                await turns()
+                future.cancel()
+                await future
+        assert not dst.closed
+        for close in (dst.aclose(), dst.aclose(force=True), dst.__aexit__(None, None, None)):
+            with pytest.raises(BufferInUseError, match=r"1 copies \(tagged 'block 7'\)") as caught:
+                async with asyncio.timeout(20):
+                    await close
+            assert "given up" in str(caught.value.hint)
+        assert emulator.live_objects().bufs == 2
+        emulator.step()
+        await dma.drain()
+        await dst.aclose()
+        assert dst.closed
 
 
 async def test_an_ended_copy_holds_no_map() -> None:
