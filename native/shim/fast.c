@@ -1090,16 +1090,16 @@ future_ask(struct future *self, PyObject *message)
 	}
 	if (self->started) {
 		wake(channel);
-		if (self->copy.segments > 0) {
-			/* The engine has part of it; how long may it take? */
-			answer = PyObject_CallMethod((PyObject *)channel, "_on_held", "O",
-						     (PyObject *)self);
-			if (answer == NULL) {
-				absorb_error(channel, "aiodocadma failed to watch a cancelled copy",
-					     NULL);
-			}
-			Py_XDECREF(answer);
+	}
+	if (self->reserved || self->copy.segments > 0) {
+		/* It is prepared, or the engine has part of it; how long may it take? */
+		answer = PyObject_CallMethod((PyObject *)channel,
+					     self->reserved ? "_on_unwanted" : "_on_held", "O",
+					     (PyObject *)self);
+		if (answer == NULL) {
+			absorb_error(channel, "aiodocadma failed to watch a cancelled copy", NULL);
 		}
+		Py_XDECREF(answer);
 	}
 }
 

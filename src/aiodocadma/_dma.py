@@ -708,6 +708,10 @@ class DMA(Channel):
         self._admission.after_turn()
         self._registrations.after_turn()
 
+    def _on_unwanted(self, future: CopyFuture, /) -> None:
+        """A copy was cancelled while its memory is being registered, or waits for that."""
+        self._plain_copies.withdraw(future)
+
     def _on_held(self, future: CopyFuture, /) -> None:
         """A copy was cancelled and the engine has part of it: that may take ``drain_timeout``."""
         self._held.add(future)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aiodocadma._engine import Engine
     from aiodocadma._native import CopyFuture
     from aiodocadma._registrar import Registrar
-    from aiodocadma._registrations import Registrations
+    from aiodocadma._registrations import Registration, Registrations
     from aiodocadma.exceptions import DocaError
 
 __all__ = ["PlainCopies"]
@@ -58,12 +58,12 @@ class PlainCopies:
         self._registrations = registrations
         self._is_full = is_full
         self._on_ended = ended
-        self._num_registering = 0
+        self._registering: dict[CopyFuture, Registration] = {}
 
     @property
     def num_registering(self) -> int:
         """Copies that wait for their memory to be registered."""
-        return self._num_registering
+        return len(self._registering)
 
     def copy(self, src: Any, dst: Any, tag: object) -> CopyFuture:
         """
@@ -130,14 +130,25 @@ class PlainCopies:
                 maps = ready = None  # type: ignore[assignment]  # a traceback may have this frame
                 buffers.clear()
                 items.clear()  # until here they keep the maps from being closed; now the copy does
-                self._ended()
+                self._ended(future)
 
-        self._registrations.run(register, then)
-        self._num_registering += 1
+        self._registering[future] = self._registrations.run(register, then)
         return future
 
-    def _ended(self) -> None:
-        self._num_registering -= 1
+    def withdraw(self, future: CopyFuture) -> None:
+        """
+        End a cancelled copy at once if it waits for memory: nothing of it is under way.
+
+        Args:
+            future: A reserved one.
+
+        Source: aiodocadma.
+        """
+        if (registration := self._registering.get(future)) is not None:
+            self._registrations.withdraw(registration)
+
+    def _ended(self, future: CopyFuture) -> None:
+        self._registering.pop(future, None)
         self._on_ended()
 
     def _refused(self, evidence: Evidence, nbytes: int, tag: object) -> CopyFuture:
@@ -146,11 +157,11 @@ class PlainCopies:
 
         def then(error: DocaError | None, exception: BaseException | None) -> None:
             self._dma._fail(future, cast(BaseException, error or exception))
-            self._ended()
+            self._ended(future)
 
-        self._num_registering += 1
+        look = functools.partial(self._engine.diagnosis.of, evidence, tag)
         try:
-            self._registrations.run(functools.partial(self._engine.diagnosis.of, evidence, tag), then)
+            self._registering[future] = self._registrations.run(look, then)
         except RuntimeError:  # no thread can be had
             then(self._engine.diagnosis.error(evidence, tag), None)
         return future

@@ -422,6 +422,28 @@ async def test_one_that_waits_for_memory_is_withdrawn_at_once(place: int) -> Non
         assert withdrawn
 
 
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_copy_that_waits_for_memory_is_withdrawn_at_once(place: int) -> None:
+    """DOCA has nothing of it, so its deadline is no matter of when the engine lets go of other memory."""
+    emulator.configure(engine="manual", memlock=256 * KIB)
+    async with aiodocadma.open_dma() as dma:
+        flying = dma.copy(bytes(100 * KIB), bytearray(100 * KIB))
+        await turns()
+        plain = [bytearray(100 * KIB) for _ in range(2)]
+        copies = [dma.copy(bytes(100 * KIB), buffer) for buffer in plain]
+        await until(lambda: len(dma._registrations._line) == 2, "the line")
+        copies[place].cancel("enough")
+        await asyncio.wait([copies[place]], timeout=5)
+        withdrawn = copies[place].cancelled()
+        if withdrawn:
+            plain[place].append(1)
+            with pytest.raises(asyncio.CancelledError, match="enough"):
+                await copies[place]
+        await stepped_until(asyncio.gather(flying, copies[1 - place]), what="the copies")
+        assert plain[1 - place] == bytes(100 * KIB)
+        assert withdrawn
+
+
 async def test_cancelling_one_that_waits_for_memory() -> None:
     emulator.configure(engine="manual", memlock=256 * KIB)
     async with aiodocadma.open_dma() as dma:
