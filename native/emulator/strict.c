@@ -48,8 +48,13 @@ emu_retire(void *object, size_t size)
 {
 	void *old[EMU_QUARANTINE_OBJECTS];
 	size_t num_old = 0;
+	size_t last;
 
 	((struct emu_object *)object)->magic |= EMU_DEAD;
+	if (size > EMU_QUARANTINE_BYTES) {
+		free(object);
+		return;
+	}
 	pthread_mutex_lock(&emu_lock);
 	while (quarantine_num != 0 && (quarantine_num == EMU_QUARANTINE_OBJECTS ||
 				       quarantine_bytes + size > EMU_QUARANTINE_BYTES)) {
@@ -58,16 +63,11 @@ emu_retire(void *object, size_t size)
 		quarantine_first = (quarantine_first + 1) % EMU_QUARANTINE_OBJECTS;
 		quarantine_num--;
 	}
-	if (size > EMU_QUARANTINE_BYTES) {
-		old[num_old++] = object;
-	} else {
-		size_t last = (quarantine_first + quarantine_num) % EMU_QUARANTINE_OBJECTS;
-
-		quarantine[last].object = object;
-		quarantine[last].size = size;
-		quarantine_num++;
-		quarantine_bytes += size;
-	}
+	last = (quarantine_first + quarantine_num) % EMU_QUARANTINE_OBJECTS;
+	quarantine[last].object = object;
+	quarantine[last].size = size;
+	quarantine_num++;
+	quarantine_bytes += size;
 	pthread_mutex_unlock(&emu_lock);
 	while (num_old != 0) {
 		free(old[--num_old]);

@@ -428,8 +428,17 @@ test_quarantine_is_bounded(void)
 	}
 	CHECK_DOCA(doca_buf_inventory_destroy(inventory), DOCA_ERROR_INVALID_VALUE);
 	expect_violations(1, "it is freed");
-	OK(doca_buf_inventory_create(300000, &inventory));
-	OK(doca_buf_inventory_destroy(inventory));
+	/* What is too large to be kept displaces nothing: a quarantine that is full, and one that is not. */
+	for (int i = 0; i < 2; i++) {
+		OK(doca_buf_inventory_create(300000, &inventory));
+		for (int j = 0; j < 300; j++) {
+			OK(doca_pe_create(&pe));
+			OK(doca_pe_destroy(pe));
+		}
+		OK(doca_buf_inventory_destroy(inventory));
+		CHECK_DOCA(doca_pe_destroy(pe), DOCA_ERROR_INVALID_VALUE);
+		expect_violations(1, "it is freed");
+	}
 }
 
 static void
