@@ -410,10 +410,13 @@ emu_exports_drop(struct doca_mmap *mmap)
 	for (; export != NULL; export = export->next) {
 		struct emu_export **link = &server.exports;
 
-		while (*link != export) {
+		/* A parent's is in no list of its child. */
+		while (*link != NULL && *link != export) {
 			link = &(*link)->all;
 		}
-		*link = export->all;
+		if (*link != NULL) {
+			*link = export->all;
+		}
 	}
 	pthread_mutex_unlock(&server.lock);
 	server_stop_if_unused();

@@ -285,10 +285,13 @@ peer_put(struct emu_peer *peer)
 	pthread_mutex_lock(&peers_lock);
 	last = --peer->users == 0;
 	if (last) {
-		while (*link != peer) {
+		/* A parent's is in no list of its child. */
+		while (*link != NULL && *link != peer) {
 			link = &(*link)->next;
 		}
-		*link = peer->next;
+		if (*link != NULL) {
+			*link = peer->next;
+		}
 	}
 	pthread_mutex_unlock(&peers_lock);
 	if (last) {
@@ -499,6 +502,7 @@ emu_import_fork_child(void)
 			close(peer->fd);
 			peer->fd = -1;
 		}
+		peer->staging = NULL;
 	}
 	peers = NULL;
 	emu_import_fork_parent();

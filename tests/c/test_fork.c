@@ -92,6 +92,44 @@ test_fork_leaves_the_library_usable(void)
 	}
 }
 
+/* What the parent exported and imported can be destroyed in the child, which takes it from nobody. */
+static void
+test_fork_with_exports_and_imports(void)
+{
+	struct doca_mmap *imported;
+	const void *desc;
+	struct bed bed;
+	pid_t child;
+	size_t len;
+
+	configure("devices=none\ndevice a\ndevice b");
+	bed_open(&bed, 8192, 4);
+	OK(doca_mmap_stop(bed.mmap));
+	OK(doca_mmap_set_permissions(bed.mmap, DOCA_ACCESS_FLAG_PCI_READ_WRITE));
+	OK(doca_mmap_start(bed.mmap));
+	OK(doca_mmap_export_pci(bed.mmap, bed.dev, &desc, &len));
+	{
+		struct doca_dev *dev = open_dev("b");
+
+		OK(doca_mmap_create_from_export(NULL, desc, len, dev, &imported));
+		child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			OK(doca_mmap_destroy(imported));
+			OK(doca_mmap_destroy(bed.mmap));
+			_exit(0);
+		}
+		CHECK_EQ(wait_for(child), 0);
+		OK(doca_mmap_destroy(imported));
+		/* The parent still serves. */
+		OK(doca_mmap_create_from_export(NULL, desc, len, dev, &imported));
+		OK(doca_mmap_destroy(imported));
+		OK(doca_dev_close(dev));
+	}
+	configure("export_stop=revoke");
+	bed_close(&bed);
+}
+
 static void
 test_strict_abort(void)
 {
@@ -180,4 +218,5 @@ test_environment(void)
 	unlink(path);
 }
 
-TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_strict_abort), TEST(test_environment));
+TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_fork_with_exports_and_imports),
+      TEST(test_strict_abort), TEST(test_environment));
