@@ -105,7 +105,7 @@ open_socket(struct emu_peer *peer, uint64_t timeout_ns)
 	return emu_peer_uid_allowed(peer->fd) ? DOCA_SUCCESS : DOCA_ERROR_NOT_PERMITTED;
 }
 
-/* Receive a reply and the fd that may come with it; false if there is none that makes sense. */
+/* Receive a reply and the fd that may come with it, with room for one only; false if there is none that makes sense. */
 static bool
 receive(struct emu_peer *peer, struct emu_peer_reply *reply, int *fd)
 {
@@ -117,7 +117,7 @@ receive(struct emu_peer *peer, struct emu_peer_reply *reply, int *fd)
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.space,
-			     .msg_controllen = sizeof(control.space)};
+			     .msg_controllen = CMSG_LEN(sizeof(int))};
 	struct cmsghdr *header;
 	ssize_t got;
 
@@ -132,7 +132,7 @@ receive(struct emu_peer *peer, struct emu_peer_reply *reply, int *fd)
 	    header->cmsg_len == CMSG_LEN(sizeof(int))) {
 		memcpy(fd, CMSG_DATA(header), sizeof(*fd));
 	}
-	return got == (ssize_t)sizeof(*reply) && (msg.msg_flags & MSG_TRUNC) == 0 &&
+	return got == (ssize_t)sizeof(*reply) && (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
 	       reply->magic == EMU_PEER_REPLY_MAGIC;
 }
 
@@ -174,11 +174,12 @@ map_staging(struct emu_peer *peer, int fd)
 {
 	const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 	const size_t size = EMU_PEER_CONTROL + EMU_PEER_DATA;
+	int got = fd >= 0 ? fcntl(fd, F_GET_SEALS) : -1; /* -1 as well for what knows no seals */
 	struct stat stat;
 	void *map;
 
-	if (fd < 0 || fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != size ||
-	    (fcntl(fd, F_GET_SEALS) & seals) != seals) {
+	if (got < 0 || (got & seals) != seals || fstat(fd, &stat) != 0 ||
+	    (uint64_t)stat.st_size != size) {
 		return false;
 	}
 	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -30,7 +30,9 @@ enum manner {
 	NO_STAGING,
 	SMALL_STAGING,
 	UNSEALED_STAGING,
+	PLAIN_FILE,
 	FOREIGN_FD,
+	TWO_FDS,
 	NUM_MANNERS,
 };
 
@@ -51,6 +53,14 @@ make_staging(enum manner manner)
 	if (manner == FOREIGN_FD) {
 		return open("/dev/null", O_RDWR | O_CLOEXEC);
 	}
+	if (manner == PLAIN_FILE) {
+		/* Of the right size, and of a kind that knows no seals: it can be cut short at any time. */
+		char path[] = "/var/tmp/docaemu-liar-XXXXXX";
+
+		fd = mkostemp(path, O_CLOEXEC);
+		CHECK(fd >= 0 && unlink(path) == 0 && ftruncate(fd, size) == 0);
+		return fd;
+	}
 	fd = memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	CHECK(fd >= 0 && ftruncate(fd, size) == 0);
 	if (manner != UNSEALED_STAGING) {
@@ -65,10 +75,9 @@ answer(int client, enum manner manner, bool attach)
 {
 	union {
 		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = {.header = {.cmsg_level = SOL_SOCKET,
-				.cmsg_type = SCM_RIGHTS,
-				.cmsg_len = CMSG_LEN(sizeof(int))}};
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control = {.header = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+	size_t num_fds = manner == TWO_FDS ? 2 : 1;
 	struct emu_peer_reply reply = {.magic = EMU_PEER_REPLY_MAGIC, .staging = STAGING};
 	struct iovec iov = {&reply, sizeof(reply)};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -91,9 +100,12 @@ answer(int client, enum manner manner, bool attach)
 	/* Also where none is expected. */
 	if ((attach && manner != NO_STAGING) || manner >= SMALL_STAGING) {
 		fd = make_staging(manner);
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		for (size_t i = 0; i < num_fds; i++) {
+			memcpy(CMSG_DATA(&control.header) + i * sizeof(fd), &fd, sizeof(fd));
+		}
+		control.header.cmsg_len = CMSG_LEN(num_fds * sizeof(fd));
 		msg.msg_control = control.space;
-		msg.msg_controllen = sizeof(control.space);
+		msg.msg_controllen = CMSG_SPACE(num_fds * sizeof(fd));
 	}
 	CHECK(sendmsg(client, &msg, MSG_NOSIGNAL) > 0);
 	if (fd >= 0) {
@@ -200,9 +212,10 @@ test_lies_at_the_copies(void)
 
 	for (int manner = HONEST; manner < NUM_MANNERS; manner++) {
 		/* What comes along and is of no use is closed. */
-		doca_error_t expected = manner == HONEST || manner >= NO_STAGING
-						? DOCA_SUCCESS
-						: DOCA_ERROR_IO_FAILED;
+		doca_error_t expected =
+			manner == HONEST || (manner >= NO_STAGING && manner != TWO_FDS)
+				? DOCA_SUCCESS
+				: DOCA_ERROR_IO_FAILED;
 		struct doca_mmap *imported;
 		struct liar liar;
 		struct bed bed;
