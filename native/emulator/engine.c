@@ -249,14 +249,21 @@ real_ns(void)
 static void
 finish_later(struct doca_task *task, uint64_t latency_us)
 {
+	struct doca_task **link = &engine.delayed_first;
+
 	task->real_due = real_ns() + latency_us * 1000u;
-	task->next = NULL;
-	if (engine.delayed_last != NULL) {
-		engine.delayed_last->next = task;
-	} else {
-		engine.delayed_first = task;
+	if (engine.delayed_last != NULL && engine.delayed_last->real_due <= task->real_due) {
+		link = &engine.delayed_last->next;
 	}
-	engine.delayed_last = task;
+	/* Contexts may have latencies of their own. */
+	while (*link != NULL && (*link)->real_due <= task->real_due) {
+		link = &(*link)->next;
+	}
+	task->next = *link;
+	*link = task;
+	if (task->next == NULL) {
+		engine.delayed_last = task;
+	}
 }
 
 /* Finish what has waited long enough; how long the next one still has, UINT64_MAX if there is none. */

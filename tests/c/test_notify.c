@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <poll.h>
 #include <time.h>
 
 static const char *const engines[] = {"engine=default", "engine=worker"};
@@ -117,6 +118,34 @@ test_latency_of_real_time(void)
 	bed_drain(&bed);
 	bed_progress(&bed);
 	bed_close(&bed);
+}
+
+/* A context with a long latency does not keep back one with a short one. */
+static void
+test_latencies_of_two_contexts(void)
+{
+	struct bed slow;
+	struct bed fast;
+	uint64_t begin;
+
+	configure("latency_real=300000");
+	bed_open(&slow, 8192, 4);
+	bed_start(&slow);
+	configure("latency_real=1000");
+	bed_open(&fast, 8192, 4);
+	bed_start(&fast);
+	begin = real_us();
+	bed_submit(&slow, 0, 0, 4096, 8);
+	while (counters().tasks_worker == 0) {
+		poll(NULL, 0, 1);
+	}
+	bed_submit(&fast, 0, 0, 4096, 8);
+	bed_drain(&fast);
+	CHECK(real_us() - begin < 200000);
+	bed_drain(&slow);
+	CHECK(real_us() - begin >= 300000);
+	bed_close(&fast);
+	bed_close(&slow);
 }
 
 /* ---- notifications ---- */
@@ -242,5 +271,6 @@ test_faults_that_would_never_fire(void)
 }
 
 TESTS(TEST(test_slot_lag), TEST(test_slot_lag_of_the_queue), TEST(test_latency_of_real_time),
-      TEST(test_late_notifications), TEST(test_suppressed_notifications),
-      TEST(test_spurious_notifications), TEST(test_faults_that_would_never_fire));
+      TEST(test_latencies_of_two_contexts), TEST(test_late_notifications),
+      TEST(test_suppressed_notifications), TEST(test_spurious_notifications),
+      TEST(test_faults_that_would_never_fire));
