@@ -121,6 +121,7 @@ doca_ctx_start(struct doca_ctx *ctx)
 	ctx->chaos = emu_get(EMU_CHAOS) != 0;
 	ctx->clocked = ctx->chaos || ctx->engine == EMU_ENGINE_LATE;
 	if (ctx->clocked) {
+		atomic_store(&pe->clocked, 1);
 		ctx->engine = EMU_ENGINE_MANUAL;
 		ctx->latency_real = 0;
 	}

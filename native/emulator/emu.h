@@ -626,6 +626,7 @@ struct doca_pe {
 	_Atomic uint32_t arm;
 	_Atomic uint32_t readable; /* fd was written since it was last emptied */
 	_Atomic uint32_t late;	   /* a notification is being kept back */
+	_Atomic uint32_t clocked; /* had a context that the clock runs, for which no worker ticks */
 	/* emu_lock */
 	struct doca_pe *next;
 	struct doca_pe *prev;

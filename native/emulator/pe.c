@@ -45,6 +45,9 @@ emu_pe_signal(struct doca_pe *pe)
 	case EMU_NOTIFY_SUPPRESS:
 		return; /* it stays armed: the next completion signals */
 	case EMU_NOTIFY_LATE:
+		if (atomic_load(&pe->clocked) != 0) {
+			break; /* who runs by the virtual clock has no ticks */
+		}
 		atomic_store(&pe->late, 1);
 		emu_engine_late();
 		return;

@@ -68,7 +68,8 @@
  *                               reported; a task is overtaken by at most 63 others
  *     slot_lag=0                a task, and its place in the queue, can be used again only that many
  *                               progress calls after it was reported
- *     notify=normal             late: notifications come a tick later (engine=manual: at a step);
+ *     notify=normal             late: notifications come a tick later (engine=manual: at a step;
+ *                               engine=late, chaos: their clock has no ticks, so at once);
  *                               suppress: they do not come
  *     seed=1                    of random orders
  *     chaos=0, chaos_faults=0   see docaemu_chaos.h

@@ -183,6 +183,31 @@ test_late_notifications(void)
 	}
 }
 
+/* Without workers it is the clock, in which a tick is nothing, that sends them. */
+static void
+test_late_notifications_of_the_clock(void)
+{
+	static const char *const clocked[] = {"engine=late", "engine=late latency=1000",
+					      "engine=late hold=1", "chaos=3"};
+
+	for (size_t i = 0; i < sizeof(clocked) / sizeof(clocked[0]); i++) {
+		struct bed bed;
+
+		configure("engine=default latency=0 hold=0 chaos=0 notify=late");
+		configure(clocked[i]);
+		bed_open(&bed, 8192, 8);
+		bed_start(&bed);
+		bed_submit(&bed, 0, 0, 4096, 8);
+		OK(doca_pe_request_notification(bed.pe));
+		OK(docaemu_release(1, DOCAEMU_ORDER_FIFO, NULL));
+		CHECK(bed_readable(&bed, 2000));
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_ok, 1);
+		CHECK(counters().notifications_late > i);
+		bed_close(&bed);
+	}
+}
+
 static void
 test_suppressed_notifications(void)
 {
@@ -271,6 +296,6 @@ test_faults_that_would_never_fire(void)
 }
 
 TESTS(TEST(test_slot_lag), TEST(test_slot_lag_of_the_queue), TEST(test_latency_of_real_time),
-      TEST(test_latencies_of_two_contexts), TEST(test_late_notifications),
-      TEST(test_suppressed_notifications), TEST(test_spurious_notifications),
-      TEST(test_faults_that_would_never_fire));
+      TEST(test_latencies_of_two_contexts), TEST(test_late_notifications_of_the_clock),
+      TEST(test_late_notifications), TEST(test_suppressed_notifications),
+      TEST(test_spurious_notifications), TEST(test_faults_that_would_never_fire));
