@@ -232,6 +232,13 @@ free_small:
 	return DOCA_ERROR_NO_MEMORY;
 }
 
+/* Lengths of a list come from anywhere: their sum stays at the end of the numbers. */
+static uint64_t
+add_length(uint64_t sum, uint64_t length)
+{
+	return length > UINT64_MAX - sum ? UINT64_MAX : sum + length;
+}
+
 static bool
 too_large(const struct doca_dma *dma, const struct doca_buf *src, const struct doca_buf *dst)
 {
@@ -239,7 +246,7 @@ too_large(const struct doca_dma *dma, const struct doca_buf *src, const struct d
 	uint64_t num = 0;
 
 	for (; src != NULL; src = src->next) {
-		total += src->data_len;
+		total = add_length(total, src->data_len);
 		num++;
 	}
 	if (num > dma->max_list_len || total > dma->max_buf_size) {
@@ -415,11 +422,11 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 		return DOCA_SUCCESS;
 	}
 	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
-		length += src->data_len;
+		length = add_length(length, src->data_len);
 		permitted = permitted && emu_mmap_has_dev(src->mmap, ctx->dev);
 	}
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
-		room += emu_buf_room(dst);
+		room = add_length(room, emu_buf_room(dst));
 		permitted =
 			permitted && dst->mmap->writable && emu_mmap_has_dev(dst->mmap, ctx->dev);
 	}

@@ -268,6 +268,36 @@ test_4_7_zero_length__oversize__permission(void)
 	}
 }
 
+/* Lengths whose sum is past 2^64 are too large, not small. */
+static void
+test_lengths_beyond_the_sum(void)
+{
+	void *upper = (void *)(UINT64_C(1) << 63); /* no process has memory there */
+	size_t half = SIZE_MAX >> 1;
+	struct doca_mmap *huge;
+	struct doca_buf *src;
+	struct doca_buf *buf;
+	struct bed bed;
+
+	FOR_ENGINES(e)
+	{
+		bed_open(&bed, 8192, 4);
+		OK(doca_mmap_create(&huge));
+		OK(doca_mmap_add_dev(huge, bed.dev));
+		OK(doca_mmap_set_memrange(huge, upper, half));
+		OK(doca_mmap_start(huge));
+		OK(doca_buf_inventory_buf_get_by_data(bed.inventory, huge, upper, half, &src));
+		OK(doca_buf_inventory_buf_get_by_data(bed.inventory, huge, upper, half, &buf));
+		OK(doca_buf_chain_list(src, buf));
+		OK(doca_buf_chain_list(src, bed_src(&bed, 0, 66)));
+		bad_task(&bed, src, bed_dst(&bed, 4096, 64));
+		OK(doca_dma_destroy(bed.dma));
+		bed.dma = NULL;
+		OK(doca_mmap_destroy(huge));
+		bed_close(&bed);
+	}
+}
+
 static void
 test_4_5_6_permissions_that_allow_a_destination(void)
 {
@@ -543,7 +573,7 @@ TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_3_5_progress_from_a_callback_is_a_violation),
       TEST(test_4_3_6_12_callback_may_resubmit), TEST(test_4_3_13_pool_exhaustion_is_no_memory),
       TEST(test_4_3_14_alloc_needs_running), TEST(test_4_3_16_bufs_may_follow),
-      TEST(test_4_7_zero_length__oversize__permission),
+      TEST(test_4_7_zero_length__oversize__permission), TEST(test_lengths_beyond_the_sum),
       TEST(test_4_5_6_permissions_that_allow_a_destination), TEST(test_settings_that_refuse_early),
       TEST(test_4_3_18_full_queue_is_again), TEST(test_4_3_19_20_without_flush_nothing_begins),
       TEST(test_4_3_21_ordered_completions), TEST(test_4_6_4_destination_is_appended_to),
