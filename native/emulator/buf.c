@@ -14,11 +14,16 @@ list_last(struct doca_buf *head)
 	return head->last != NULL ? head->last : head;
 }
 
-/* Report a change of a buf that a task is at work on. */
+/* Report a change of a buf that a task is at work on, which knows the head of a list only. */
 static void
 check_in_flight(const char *func, const struct doca_buf *buf)
 {
-	if (doca_unlikely(buf->in_flight != 0)) {
+	const struct doca_buf *head = buf;
+
+	while (!is_head(head)) {
+		head = head->prev;
+	}
+	if (doca_unlikely(head->in_flight != 0)) {
 		emu_violation(func, buf, EMU_MAGIC_BUF, "a task is in flight on it");
 	}
 }
@@ -180,7 +185,8 @@ doca_error_t
 doca_buf_set_data(struct doca_buf *buf, void *data, size_t data_len)
 {
 	if (doca_unlikely(EMU_ENTER_IS_SLOW() || !emu_is(buf, EMU_MAGIC_BUF) ||
-			  buf->in_flight != 0 || !lies_inside(buf, data, data_len))) {
+			  buf->in_flight != 0 || !is_head(buf) ||
+			  !lies_inside(buf, data, data_len))) {
 		return set_data_checked(__func__, buf, data, data_len);
 	}
 	buf->data = data;

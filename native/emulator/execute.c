@@ -3,7 +3,12 @@
 #include "emu.h"
 #include "peer.h"
 
-/* Copy piece by piece between lists, or between processes. */
+/*
+ * Copy piece by piece between lists, or between processes.
+ *
+ * The lists are read as they are now: a program that changed them in flight may have made them too
+ * short for what was submitted.
+ */
 static doca_error_t
 execute_pieces(struct doca_dma_task_memcpy *task)
 {
@@ -14,11 +19,18 @@ execute_pieces(struct doca_dma_task_memcpy *task)
 	size_t left = task->len;
 
 	while (left != 0) {
-		size_t from = src->data_len - src_done;
-		size_t room = emu_buf_room(dst) - dst_done;
-		size_t part = from < room ? from : room;
+		size_t from;
+		size_t room;
+		size_t part;
 		uint8_t *to;
 
+		if (doca_unlikely(src == NULL || dst == NULL)) {
+			return DOCA_ERROR_IO_FAILED;
+		}
+		from = src->data_len - src_done;
+		room = emu_buf_room(dst) - dst_done;
+		part = from < room ? from : room;
+		part = part < left ? part : left;
 		if (part == 0) {
 			if (from == 0) {
 				src = src->next;
@@ -55,8 +67,11 @@ corrupt(const struct doca_buf *dst)
 	uint8_t *byte;
 	uint8_t value;
 
-	while (emu_buf_room(dst) == 0) {
+	while (dst != NULL && emu_buf_room(dst) == 0) {
 		dst = dst->next;
+	}
+	if (dst == NULL) {
+		return; /* changed in flight */
 	}
 	byte = dst->data + dst->data_len;
 	if (dst->mmap->import == NULL) {

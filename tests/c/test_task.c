@@ -506,6 +506,72 @@ test_4_6_9_10_lists_on_both_sides(void)
 	}
 }
 
+/* The elements of a list are the task's as well; a change of one does not send it astray. */
+static void
+test_elements_of_a_list_in_flight(void)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	struct doca_buf *src[2];
+	struct doca_buf *dst[2];
+	struct bed bed;
+
+	for (int change = 0; change < 6; change++) {
+		configure("engine=manual");
+		bed_open(&bed, 4096, 2);
+		bed_start(&bed);
+		for (size_t i = 0; i < 2; i++) {
+			src[i] = bed_src(&bed, i * 1024, 64);
+			OK(doca_buf_set_data_len(src[i], 32));
+			dst[i] = bed_dst(&bed, 2048 + i * 1024, 32);
+		}
+		OK(doca_buf_chain_list(src[0], src[1]));
+		OK(doca_buf_chain_list(dst[0], dst[1]));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, src[0], dst[0], data, &task));
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		switch (change) {
+		case 0:
+			OK(doca_buf_set_data_len(src[1], 8));
+			break;
+		case 1:
+			OK(doca_buf_set_data_len(src[1], 64));
+			break;
+		case 2:
+			OK(doca_buf_set_data(src[1], bed.memory + 1032, 16));
+			break;
+		case 3:
+			OK(doca_buf_set_data_len(dst[1], 32));
+			break;
+		case 4:
+			OK(doca_buf_reset_data_len(src[1]));
+			break;
+		default:
+			OK(doca_buf_unchain_list(src[0], src[1]));
+			break;
+		}
+		expect_violations(1, "a task is in flight on it");
+		run(&bed);
+		CHECK_EQ(bed.num_ok, change == 1 ? 1 : 0);
+		CHECK_EQ(bed.num_error, change == 1 ? 0 : 1);
+		if (change == 5) {
+			OK(doca_buf_dec_refcount(src[1], NULL));
+		}
+		bed_close(&bed);
+	}
+	/* Nor does a fault that looks for the first byte written. */
+	configure("fault op=completion kind=corrupt");
+	bed_open(&bed, 4096, 2);
+	bed_start(&bed);
+	dst[0] = bed_dst(&bed, 2048, 32);
+	OK(doca_dma_task_memcpy_alloc_init(bed.dma, bed_src(&bed, 0, 32), dst[0], data, &task));
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+	OK(doca_buf_set_data_len(dst[0], 32));
+	expect_violations(1, "a task is in flight on it");
+	run(&bed);
+	CHECK_EQ(bed.num_ok, 1);
+	bed_close(&bed);
+}
+
 static void
 test_violations_of_tasks(void)
 {
@@ -577,5 +643,5 @@ TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_5_6_permissions_that_allow_a_destination), TEST(test_settings_that_refuse_early),
       TEST(test_4_3_18_full_queue_is_again), TEST(test_4_3_19_20_without_flush_nothing_begins),
       TEST(test_4_3_21_ordered_completions), TEST(test_4_6_4_destination_is_appended_to),
-      TEST(test_4_6_9_10_lists_on_both_sides), TEST(test_violations_of_tasks),
-      TEST(test_4_6_6_overlap_is_a_violation));
+      TEST(test_4_6_9_10_lists_on_both_sides), TEST(test_elements_of_a_list_in_flight),
+      TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));
