@@ -36,7 +36,9 @@ emu_buf_release(struct doca_buf *head)
 		struct doca_buf *next = head->next;
 		struct doca_buf_inventory *inventory = head->inventory;
 
-		atomic_fetch_sub_explicit(&head->mmap->num_bufs, 1, memory_order_release);
+		if (doca_likely(head->counted)) {
+			atomic_fetch_sub_explicit(&head->mmap->num_bufs, 1, memory_order_release);
+		}
 		head->object.magic = EMU_MAGIC_BUF | EMU_DEAD;
 		head->refcount = 0;
 		head->next = inventory->free_list;

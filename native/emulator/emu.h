@@ -369,9 +369,9 @@ struct doca_mmap {
 	void *free_cookie;
 	bool free_cb_changed; /* after the last start */
 	union doca_data user_data;
-	_Atomic uint32_t num_bufs;
-	_Atomic uint64_t users; /* bits of the contexts that used it */
-	uint64_t generation;	/* how often its exports ended */
+	_Atomic uint32_t num_bufs; /* not maintained with thread_safe */
+	_Atomic uint64_t users;	   /* bits of the contexts that used it */
+	uint64_t generation;	   /* how often its exports ended */
 	struct emu_export *exports;
 	struct emu_import *import; /* of a map created from an export */
 };
@@ -409,6 +409,7 @@ struct doca_buf {
 	uint32_t in_flight;    /* tasks at work on it */
 	uint16_t refcount;
 	bool dropped; /* refcount fell to 0 in flight: freed when the task ends */
+	bool counted; /* in num_bufs of its map, which else may be gone before it */
 };
 
 struct emu_buf_chunk {

@@ -98,7 +98,7 @@ in_use(const char *func, struct doca_mmap *mmap)
 {
 	uint32_t num_bufs = atomic_load(&mmap->num_bufs);
 
-	if (num_bufs != 0 && !mmap->thread_safe) {
+	if (num_bufs != 0) {
 		emu_violation(func, mmap, EMU_MAGIC_MMAP, "%u bufs point into it", num_bufs);
 		return true;
 	}

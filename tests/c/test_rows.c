@@ -733,8 +733,18 @@ test_4_5_16_17_18_thread_safety_freed_memory_alignment(void)
 	OK(doca_buf_inventory_buf_get_by_data(bed.inventory, mmap, memory + 3, 7, &buf));
 	OK(doca_mmap_stop(mmap));
 	OK(doca_buf_dec_refcount(buf, NULL));
+	OK(doca_mmap_start(mmap));
+	OK(doca_buf_inventory_buf_get_by_data(bed.inventory, mmap, memory + 3, 7, &buf));
 	free(memory);
 	OK(doca_mmap_destroy(mmap));
+	/* Long after: the map is out of the quarantine as well. */
+	for (size_t i = 0; i < 300; i++) {
+		struct doca_pe *pe;
+
+		OK(doca_pe_create(&pe));
+		OK(doca_pe_destroy(pe));
+	}
+	OK(doca_buf_dec_refcount(buf, NULL));
 	bed_start(&bed);
 	bed_submit(&bed, 0, 1, 2051, 63);
 	run(&bed);
