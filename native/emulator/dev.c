@@ -2,6 +2,7 @@
 /* doca_dev.h: the configured devices, their list, opening and closing. */
 #include "emu.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,23 +115,24 @@ emu_devices_none(void)
 doca_error_t
 emu_parse_pci(const char *text, char out[DOCA_DEVINFO_PCI_ADDR_SIZE])
 {
-	unsigned int domain = 0;
-	unsigned int bus;
-	unsigned int slot;
-	unsigned int function;
-	int end = -1;
+	static const char domain[] = "0000:";
+	static const char form[] = "xxxx:xx:xx.x";
+	size_t skipped = strlen(text) == DOCA_DEVINFO_PCI_BDF_SIZE - 1 ? sizeof(domain) - 1 : 0;
+	char address[DOCA_DEVINFO_PCI_ADDR_SIZE];
 
-	if (sscanf(text, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) != 4 ||
-	    end < 0 || text[end] != '\0') {
-		domain = 0;
-		end = -1;
-		if (sscanf(text, "%2x:%2x.%1x%n", &bus, &slot, &function, &end) != 3 || end < 0 ||
-		    text[end] != '\0') {
+	if (strlen(text) != sizeof(form) - 1 - skipped) {
+		return DOCA_ERROR_INVALID_VALUE;
+	}
+	memcpy(address, domain, skipped);
+	for (size_t i = skipped; i < sizeof(form); i++) {
+		char c = text[i - skipped];
+
+		if (form[i] == 'x' ? !isxdigit((unsigned char)c) : c != form[i]) {
 			return DOCA_ERROR_INVALID_VALUE;
 		}
+		address[i] = (char)tolower((unsigned char)c);
 	}
-	snprintf(out, DOCA_DEVINFO_PCI_ADDR_SIZE, "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
-		 slot & 0xff, function & 0xf);
+	memcpy(out, address, sizeof(address));
 	return DOCA_SUCCESS;
 }
 

@@ -56,6 +56,12 @@ test_4_1_devinfo_create_list__devinfo_destroy_list__dev_open(void)
 static void
 test_4_8_pci_match__by_address(void)
 {
+	static const char *const no_addresses[] = {
+		"",	    "nonsense",	    "3a:0.1",	     "3a:00.",	 "3a:00.11",
+		" 3a:00.1", "3a: 0.1",	    "0x3a:00.1",     "+a:00.1",	 "-1:00.1",
+		"3a:00.g",  "0:3a:00.1",    "00000:3a:00.1", "3a:00:00", "000:03a:00.1",
+		"3a.00.1",  "0000.3a:00.1",
+	};
 	struct doca_devinfo **list;
 	uint32_t num;
 	uint8_t equal = 2;
@@ -74,8 +80,10 @@ test_4_8_pci_match__by_address(void)
 	CHECK_EQ(equal, 0);
 	CHECK_DOCA(doca_devinfo_is_equal_pci_addr(list[0], "3a:00.1x", &equal),
 		   DOCA_ERROR_INVALID_VALUE);
-	CHECK_DOCA(doca_devinfo_is_equal_pci_addr(list[0], "nonsense", &equal),
-		   DOCA_ERROR_INVALID_VALUE);
+	for (size_t i = 0; i < sizeof(no_addresses) / sizeof(no_addresses[0]); i++) {
+		CHECK_DOCA(doca_devinfo_is_equal_pci_addr(list[0], no_addresses[i], &equal),
+			   DOCA_ERROR_INVALID_VALUE);
+	}
 	OK(doca_devinfo_destroy_list(list));
 }
 
