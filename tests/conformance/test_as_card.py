@@ -78,3 +78,22 @@ def test_zero_length_at_submit_is_seen(control: Abi) -> None:
     card.emulated = False
     found = [run_case(card, variant) for variant in variants(card) if variant.case.row == "4.7.zero_length"]
     assert [(one.outcome, one.findings) for one in found] == [("pass", {"zero_length": "submit"})]
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("4.7.zero_length", "op=dma_task_memcpy_alloc_init status=INVALID_VALUE"),
+        ("4.7.permission", "op=dma_task_memcpy_alloc_init status=NOT_PERMITTED"),
+        ("4.7.oversize", "op=task_submit status=INVALID_VALUE skip=1"),
+    ],
+)
+def test_a_place_that_no_setting_knows_is_a_note(control: Abi, row: str, fault: str) -> None:
+    card = Abi("emulator")
+    card.emulated = False
+    assert control.control.docaemu_configure(f"fault {fault}".encode(), control.control_ffi.NULL, 0) == 0
+    found = [run_case(card, variant) for variant in variants(card) if variant.case.row == row]
+    assert [one.outcome for one in found] == ["pass"]
+    assert any("refused" in question for question in found[0].notes)
+    text = profile(found, "3.2.1025")
+    assert control.control.docaemu_configure(text.encode(), control.control_ffi.NULL, 0) == 0, text

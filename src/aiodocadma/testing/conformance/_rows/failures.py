@@ -11,19 +11,27 @@ from aiodocadma.testing.conformance._runner import ENGINES, case
 LATE = ("completion", "submit")
 
 
+def refused(t: Bed, setting: str, early: str, where: str) -> None:
+    """A task was refused somewhere; a card may do so where the emulator has no setting for it."""
+    if where == early or t.abi.emulated:
+        t.observed(setting, where)
+    else:
+        t.note(f"{setting}: the task is refused at", where)
+
+
 def fails_late(t: Bed, setting: str, early: str, code: str, src: Any, dst: Any) -> None:
-    """A task fails at its completion, or early with a code; observe which."""
+    """A task fails at its completion, or with a code, early as the setting has it; observe which."""
     out = t.ffi.new("struct doca_dma_task_memcpy **")
     result = t.code("dma_task_memcpy_alloc_init", t.dma, src, dst, 0, out)
     if result != "SUCCESS":
         t.equal("alloc_init", result, code)
-        t.observed(setting, "alloc")
+        refused(t, setting, early, "alloc")
         t.drop(src, dst)
         return
     result = t.code("task_submit", t.as_task(out[0]))
     if result != "SUCCESS":
         t.equal("submit", result, code)
-        t.observed(setting, early)
+        refused(t, setting, early, "submit")
         t.free(out[0])
         return
     t.run()
@@ -50,7 +58,7 @@ def test_4_7_oversize(t: Bed) -> None:
     t.run()
     t.equal("the end at the limit", [event.status for event in t.events], ["SUCCESS"])
     t.events.clear()
-    fails_late(t, "oversize", "submit", "INVALID_VALUE", t.src(0, size + 1), t.dst(half, size + 1))
+    fails_late(t, "oversize", "alloc", "INVALID_VALUE", t.src(0, size + 1), t.dst(half, size + 1))
 
 
 @case(engines=ENGINES)
