@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,35 @@ def test_a_release_without_experimental_calls() -> None:
     missing = {result.detail for result in results if result.detail.startswith("this library has no")}
     assert "this library has no doca_pe_set_event_mode" in missing
     assert len(missing) == 6
+
+
+class Lacking(Abi):
+    """A library without one of the experimental calls, which each came with a release of its own."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__("emulator")
+        self.call = call
+
+    def __getattr__(self, name: str) -> Any:
+        if name == f"doca_{self.call}":
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+
+def experimental() -> list[str]:
+    symbols = (Path(__file__).parents[2] / "native" / "emulator" / "doca_symbols.h").read_text()
+    return re.findall(r"DOCAEMU_SYMBOL\(\w+, doca_(\w+), EXPERIMENTAL\)", symbols)
+
+
+def test_a_release_without_one_experimental_call() -> None:
+    tried = 0
+    sources = {variant: inspect.getsource(variant.case.run) for variant in variants(EMULATOR, ("default",))}
+    for call in experimental():
+        using = [variant for variant, text in sources.items() if re.search(rf"(?:\b|doca_){call}\b", text)]
+        results = [run_case(Lacking(call), variant) for variant in using]
+        assert [result for result in results if result.outcome == "fail"] == [], call
+        tried += len(results)
+    assert tried > 10
 
 
 def test_each_rule_has_one_case() -> None:

@@ -272,7 +272,7 @@ def test_4_3_19_flushing(t: Bed) -> None:
     t.equal("completions", len(t.events), 3)
 
 
-@case(engines=ENGINES, needs=("task_submit_ex",))
+@case(engines=ENGINES, needs=("task_submit_ex", "ctx_flush_tasks"))
 def test_4_3_20_without_flush_a_task_may_wait(t: Bed) -> None:
     t.open()
     t.call("task_submit_ex", t.as_task(t.task(t.src(0, 64), t.dst(4096, 64))), NONE)
