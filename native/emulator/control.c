@@ -326,7 +326,7 @@ configure_env(const char *origin, const char *text)
 	}
 }
 
-/* Read a whole file; the caller frees it. */
+/* Read a whole file, which the caller frees; NULL if it cannot be read to its end. */
 static char *
 read_file(const char *path)
 {
@@ -334,15 +334,19 @@ read_file(const char *path)
 	char *text = NULL;
 	size_t used = 0;
 
-	while (file != NULL && !feof(file) && !ferror(file)) {
+	while (file != NULL && !feof(file)) {
 		char *more = realloc(text, used + 4097);
 
-		if (more == NULL) {
+		if (more != NULL) {
+			text = more;
+			used += fread(text + used, 1, 4096, file);
+			text[used] = '\0';
+		}
+		if (more == NULL || ferror(file)) {
+			free(text);
+			text = NULL;
 			break;
 		}
-		text = more;
-		used += fread(text + used, 1, 4096, file);
-		text[used] = '\0';
 	}
 	if (file != NULL) {
 		fclose(file);
@@ -357,7 +361,6 @@ init_once(void)
 	const char *text = secure_getenv("DOCAEMU_CONFIG");
 
 	settings_default();
-	atomic_fetch_and(&emu_flags, ~EMU_FLAG_UNINITIALISED);
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	if (path != NULL && path[0] != '\0') {
 		char *content = read_file(path);
@@ -373,6 +376,8 @@ init_once(void)
 	if (text != NULL) {
 		configure_env("DOCAEMU_CONFIG", text);
 	}
+	/* Last: whoever sees it goes on without pthread_once. */
+	atomic_fetch_and(&emu_flags, ~EMU_FLAG_UNINITIALISED);
 }
 
 /* Read the environment, once. */

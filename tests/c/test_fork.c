@@ -3,11 +3,14 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static int
@@ -183,6 +186,41 @@ run_again(const char *config, const char *file)
 	return WEXITSTATUS(wait_for(child));
 }
 
+/* A thread's first call: how many devices there are. */
+static void *
+first_call(void *num)
+{
+	struct doca_devinfo **list;
+
+	if (doca_devinfo_create_list(&list, num) != DOCA_SUCCESS) {
+		_exit(100);
+	}
+	return NULL;
+}
+
+/* While one thread reads the environment, which takes a while, no other goes on without it. */
+static int
+two_first_calls(const char *path)
+{
+	static const char text[] = "device a\ndevice b\n";
+	pthread_t threads[2];
+	uint32_t nums[2];
+	int fd;
+
+	pthread_create(&threads[0], NULL, first_call, &nums[0]);
+	fd = open(path, O_WRONLY); /* waits for the reader */
+	pthread_create(&threads[1], NULL, first_call, &nums[1]);
+	poll(NULL, 0, 50);
+	if (fd < 0 || write(fd, text, sizeof(text) - 1) < 0) {
+		_exit(101);
+	}
+	close(fd);
+	for (size_t i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+	}
+	return (int)(nums[0] * 10 + nums[1]);
+}
+
 /* Before anything else touches the library: what the environment configured. */
 __attribute__((constructor)) static void
 child_of_environment(void)
@@ -192,6 +230,9 @@ child_of_environment(void)
 
 	if (getenv("TEST_FORK_CHILD") == NULL) {
 		return;
+	}
+	if (getenv("TEST_FORK_FIFO") != NULL) {
+		exit(two_first_calls(getenv("DOCAEMU_CONFIG_FILE")));
 	}
 	if (doca_devinfo_create_list(&list, &num) != DOCA_SUCCESS) {
 		_exit(100);
@@ -218,5 +259,45 @@ test_environment(void)
 	unlink(path);
 }
 
+static void
+test_environment_that_takes_a_while(void)
+{
+	char folder[] = "/tmp/docaemu-test-XXXXXX";
+	char path[64];
+
+	CHECK(mkdtemp(folder) != NULL);
+	snprintf(path, sizeof(path), "%s/config", folder);
+	CHECK_EQ(mkfifo(path, 0600), 0);
+	setenv("TEST_FORK_FIFO", "1", 1);
+	CHECK_EQ(run_again(NULL, path), 22);
+	unsetenv("TEST_FORK_FIFO");
+	unlink(path);
+	rmdir(folder);
+}
+
+/* What is no file is told, not taken for an empty one. */
+static void
+test_environment_that_cannot_be_read(void)
+{
+	static const char *const paths[] = {"/nonexistent/file", "/tmp"};
+
+	for (size_t i = 0; i < 2; i++) {
+		int saved = dup(STDERR_FILENO);
+		char text[256] = "";
+		int pipes[2];
+
+		CHECK_EQ(pipe(pipes), 0);
+		CHECK(saved >= 0 && dup2(pipes[1], STDERR_FILENO) >= 0);
+		close(pipes[1]);
+		CHECK_EQ(run_again(NULL, paths[i]), 13);
+		CHECK(dup2(saved, STDERR_FILENO) >= 0);
+		close(saved);
+		CHECK(read(pipes[0], text, sizeof(text) - 1) >= 0);
+		close(pipes[0]);
+		CHECK(strstr(text, paths[i]) != NULL && strstr(text, "cannot be read") != NULL);
+	}
+}
+
 TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_fork_with_exports_and_imports),
-      TEST(test_strict_abort), TEST(test_environment));
+      TEST(test_strict_abort), TEST(test_environment), TEST(test_environment_that_takes_a_while),
+      TEST(test_environment_that_cannot_be_read));
