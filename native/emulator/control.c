@@ -163,12 +163,12 @@ set(const char *key, const char *value, char *error, size_t error_size)
 	if (strcmp(key, "devices") == 0) {
 		if (strcmp(value, "none") == 0) {
 			emu_devices_none();
-		} else if (strcmp(value, "default") == 0) {
-			emu_devices_default();
-		} else {
-			goto bad_value;
+			return DOCA_SUCCESS;
 		}
-		return DOCA_SUCCESS;
+		if (strcmp(value, "default") == 0) {
+			return emu_devices_default();
+		}
+		goto bad_value;
 	}
 	for (size_t i = 0; i < EMU_NUM_SETTINGS; i++) {
 		if (strcmp(key, settings[i].key) != 0) {

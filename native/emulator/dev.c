@@ -66,20 +66,26 @@ device_append(struct emu_device *device)
 	device->index = next_index++;
 }
 
-/* Go back to the one default device. */
-void
+/*
+ * Go back to the one default device.
+ *
+ * @retval DOCA_SUCCESS
+ * @retval DOCA_ERROR_NO_MEMORY nothing was changed
+ */
+doca_error_t
 emu_devices_default(void)
 {
 	struct emu_device *device = device_new("mlx5_0", "0000:03:00.0", "p0");
 
 	if (device == NULL) {
-		return;
+		return DOCA_ERROR_NO_MEMORY;
 	}
 	pthread_mutex_lock(&emu_lock);
 	devices_drop();
 	device_append(device);
 	devices_are_default = true;
 	pthread_mutex_unlock(&emu_lock);
+	return DOCA_SUCCESS;
 }
 
 /* Free the devices that were replaced; nothing that could know them is alive. */

@@ -325,7 +325,7 @@ struct doca_dev {
 
 doca_error_t
 emu_device_add(char *words, char *error, size_t error_size);
-void
+doca_error_t
 emu_devices_default(void);
 void
 emu_devices_forget_past(void);

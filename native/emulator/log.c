@@ -234,15 +234,21 @@ doca_log_unregister_source(int source)
 
 /* ---- backends ---- */
 
-static doca_error_t
-backend_add(const struct doca_log_backend *model, struct doca_log_backend **backend)
+static struct doca_log_backend *
+backend_new(const struct doca_log_backend *model)
 {
 	struct doca_log_backend *new_backend = malloc(sizeof(*new_backend));
 
-	if (new_backend == NULL) {
-		return DOCA_ERROR_NO_MEMORY;
+	if (new_backend != NULL) {
+		*new_backend = *model;
 	}
-	*new_backend = *model;
+	return new_backend;
+}
+
+/* Let a backend write from now on. */
+static void
+backend_list(struct doca_log_backend *new_backend)
+{
 	pthread_mutex_lock(&log_lock);
 	if (new_backend->lower == 0) {
 		new_backend->lower = new_backend->sdk ? global_sdk : global_lower;
@@ -257,9 +263,18 @@ backend_add(const struct doca_log_backend *model, struct doca_log_backend **back
 	if (new_backend->sdk) {
 		atomic_fetch_add(&num_sdk_backends, 1);
 	}
-	if (backend != NULL) {
-		*backend = new_backend;
+}
+
+static doca_error_t
+backend_add(const struct doca_log_backend *model, struct doca_log_backend **backend)
+{
+	struct doca_log_backend *new_backend = backend_new(model);
+
+	if (new_backend == NULL) {
+		return DOCA_ERROR_NO_MEMORY;
 	}
+	backend_list(new_backend);
+	*backend = new_backend;
 	return DOCA_SUCCESS;
 }
 
@@ -278,11 +293,19 @@ doca_log_backend_create_standard(void)
 		.lower = DOCA_LOG_LEVEL_WARNING,
 		.lower_strict = true,
 	};
-	doca_error_t result;
+	struct doca_log_backend *both[2];
 
 	EMU_ENTER("log_backend_create_standard");
-	result = backend_add(&out, NULL);
-	return result != DOCA_SUCCESS ? result : backend_add(&err, NULL);
+	both[0] = backend_new(&out);
+	both[1] = backend_new(&err);
+	if (both[0] == NULL || both[1] == NULL) {
+		free(both[0]);
+		free(both[1]);
+		return DOCA_ERROR_NO_MEMORY;
+	}
+	backend_list(both[0]);
+	backend_list(both[1]);
+	return DOCA_SUCCESS;
 }
 
 static doca_error_t

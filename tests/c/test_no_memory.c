@@ -141,10 +141,42 @@ test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create(void)
 static void
 test_configuration(void)
 {
+	struct doca_devinfo **list;
+	uint32_t num;
+
 	EXHAUST(docaemu_configure("seed=3", NULL, 0));
 	EXHAUST(docaemu_configure("version=3.1.0", NULL, 0));
 	EXHAUST(docaemu_configure("device a", NULL, 0));
+	configure("devices=none");
+	EXHAUST(docaemu_configure("devices=default", NULL, 0));
+	OK(doca_devinfo_create_list(&list, &num));
+	CHECK_EQ(num, 1);
+	OK(doca_devinfo_destroy_list(list));
 	EXHAUST(docaemu_configure("fault op=pe_create", NULL, 0));
+}
+
+/* How many lines a message for the standard output makes. */
+static size_t
+lines_of_a_message(void)
+{
+	FILE *file = tmpfile();
+	size_t lines = 0;
+	int saved;
+	int c;
+
+	CHECK(file != NULL);
+	fflush(stdout);
+	saved = dup(STDOUT_FILENO);
+	CHECK(saved >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
+	OK(doca_log(DOCA_LOG_LEVEL_INFO, 0, "file", 1, "func", "%s", "hello"));
+	CHECK(dup2(saved, STDOUT_FILENO) >= 0);
+	close(saved);
+	rewind(file);
+	while ((c = getc(file)) != EOF) {
+		lines += c == '\n';
+	}
+	fclose(file);
+	return lines;
 }
 
 static void
@@ -152,6 +184,9 @@ test_log_backends(void)
 {
 	struct doca_log_backend *backend;
 
+	CHECK_EQ(lines_of_a_message(), 0);
+	EXHAUST(doca_log_backend_create_standard());
+	CHECK_EQ(lines_of_a_message(), 1);
 	EXHAUST(doca_log_backend_create_with_file(stderr, &backend));
 	EXHAUST(doca_log_backend_create_with_syslog("docaemu-test", &backend));
 }
