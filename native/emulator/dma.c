@@ -381,17 +381,17 @@ note_map(struct doca_mmap *mmap, uint64_t bit)
 	}
 }
 
+/* Report it if the bytes that go into a buf are bytes of the source. */
 static void
 check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *src,
-	      const struct doca_buf *dst)
+	      const struct doca_buf *dst, size_t len)
 {
 	const uint8_t *to = dst->data + dst->data_len;
-	size_t room = (task->special & EMU_TASK_LISTS) != 0 ? emu_buf_room(dst) : task->len;
 
 	if (doca_unlikely((src->mmap->import != NULL) != (dst->mmap->import != NULL))) {
 		return; /* addresses of two processes */
 	}
-	if (src->data < to + room && to < src->data + src->data_len) {
+	if (src->data < to + len && to < src->data + src->data_len) {
 		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
 			      "source and destination overlap");
 	}
@@ -454,9 +454,14 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	}
 	task->planned = planned;
 	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
+		size_t left = task->len;
+
 		note_map(src->mmap, ctx->user_bit);
 		for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
-			check_overlap(task, src, dst);
+			size_t part = left < emu_buf_room(dst) ? left : emu_buf_room(dst);
+
+			check_overlap(task, src, dst, part);
+			left -= part;
 		}
 	}
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
@@ -537,7 +542,7 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 		task->to = dst->data + dst->data_len;
 		note_map(src->mmap, ctx->user_bit);
 		note_map(dst->mmap, ctx->user_bit);
-		check_overlap(task, src, dst);
+		check_overlap(task, src, dst, src->data_len);
 		src->in_flight++;
 		dst->in_flight++;
 		task->held = 1;

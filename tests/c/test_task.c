@@ -632,6 +632,20 @@ test_4_6_6_overlap_is_a_violation(void)
 	expect_violations(1, "overlap");
 	bed_submit(&bed, 0, 0, 100, 100);
 	bed_drain(&bed);
+	/* Of a list it is the bytes that are written, not all there is room for. */
+	for (size_t overlap = 0; overlap < 2; overlap++) {
+		struct doca_dma_task_memcpy *task;
+		union doca_data data = {.u64 = 0};
+		struct doca_buf *src = bed_src(&bed, 1024, 32);
+		struct doca_buf *dst = bed_dst(&bed, 512, 40);
+
+		OK(doca_buf_chain_list(src, bed_src(&bed, 2072 - overlap, 32)));
+		OK(doca_buf_chain_list(dst, bed_dst(&bed, 2048, 2048)));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, src, dst, data, &task));
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		bed_drain(&bed);
+		expect_violations(overlap, overlap != 0 ? "overlap" : NULL);
+	}
 	bed_close(&bed);
 }
 
