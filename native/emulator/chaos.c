@@ -58,6 +58,7 @@ emu_chaos_configured(void)
 	calm = true;
 	num_tasks = 0;
 	num_events = 0;
+	emu_sched_reseed(); /* the orders of what is due together */
 	emu_engine_unlock();
 }
 

@@ -101,6 +101,34 @@ test_seed_begins_anew(void)
 	CHECK_EQ(two.num, 0);
 }
 
+/* Also the order of tasks that are due together. */
+static void
+test_orders_begin_anew(void)
+{
+	static const char *const orders[] = {"order=lifo", "order=random"};
+
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t reports[2][NUM_TASKS];
+
+		for (size_t run = 0; run < 2; run++) {
+			struct bed bed;
+
+			configure(orders[i]);
+			configure("chaos=7");
+			bed_open(&bed, 2 * DST, NUM_TASKS);
+			bed_start(&bed);
+			/* So many that some are due together, and no whole number of blocks. */
+			for (size_t n = 0; n < NUM_TASKS - 7; n++) {
+				insist(bed_task(&bed, n, n * LENGTH, DST + n * LENGTH, LENGTH));
+			}
+			bed_drain(&bed);
+			memcpy(reports[run], bed.order, sizeof(reports[run]));
+			bed_close(&bed);
+		}
+		CHECK(memcmp(reports[0], reports[1], sizeof(reports[0])) == 0);
+	}
+}
+
 static void
 test_what_happens(void)
 {
@@ -290,7 +318,7 @@ test_arguments(void)
 	copy_all("chaos=1", &one, true);
 }
 
-TESTS(TEST(test_same_seed_same_events), TEST(test_seed_begins_anew), TEST(test_what_happens),
-      TEST(test_storms_are_bounded), TEST(test_faults), TEST(test_flush),
+TESTS(TEST(test_same_seed_same_events), TEST(test_seed_begins_anew), TEST(test_orders_begin_anew),
+      TEST(test_what_happens), TEST(test_storms_are_bounded), TEST(test_faults), TEST(test_flush),
       TEST(test_submit_while_armed), TEST(test_polling), TEST(test_turned_off_while_started),
       TEST(test_arguments));
