@@ -189,7 +189,13 @@ tick_locked(void)
 	}
 	engine.last_tick = ns;
 	for (struct doca_ctx *ctx = engine.ctxs; ctx != NULL; ctx = ctx->engine_next) {
+		uint32_t handed = atomic_load(&ctx->handed);
+
 		ctx->aged = ctx->seen;
+		/* It follows, or it would be ahead again when the indices have gone half round. */
+		if ((int32_t)(ctx->aged - handed) > 0) {
+			atomic_compare_exchange_strong(&ctx->handed, &handed, ctx->aged);
+		}
 		ctx->seen = emu_ring_tail(&ctx->small);
 		ctx->seen_large = emu_ring_tail(&ctx->large);
 	}

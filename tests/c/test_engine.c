@@ -2,6 +2,7 @@
 /* The engine: who executes what and when. */
 #define _GNU_SOURCE
 #include "check.h"
+#include "emu.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -411,6 +412,65 @@ test_4_3_22_two_threads_on_one_engine_is_a_violation(void)
 	bed_close(&bed);
 }
 
+static struct doca_dma_task_memcpy *submitted;
+static uint64_t num_reported;
+
+static void
+expect_submitted(struct bed *bed, struct doca_dma_task_memcpy *task)
+{
+	CHECK(task == submitted);
+	num_reported++;
+	bed->num_ok = 0;
+}
+
+/*
+ * A program that only polls, for 2^31 small tasks. Its ring is put near there by hand: by itself it
+ * takes a few minutes.
+ */
+static void
+test_polling_half_round_the_indices(void)
+{
+	const uint32_t tasks = 100000; /* beyond: many ticks */
+	struct doca_dma_task_memcpy *task[4];
+	struct emu_ring *ring;
+	uint64_t sleeps;
+	struct bed bed;
+	uint32_t left = tasks;
+
+	bed_open(&bed, 4096, 4);
+	bed_start(&bed);
+	ring = &bed.ctx->small;
+	ring->pending = 0x7f000000u;
+	atomic_store(&ring->tail, ring->pending);
+	atomic_store(&ring->head, ring->pending);
+	bed.hook = expect_submitted;
+	for (size_t i = 0; i < 4; i++) {
+		task[i] = (struct doca_dma_task_memcpy *)bed_task(&bed, i, 0, 2048 + 64 * i, 1);
+	}
+	num_reported = 0;
+	sleeps = counters().worker_sleeps;
+	for (uint32_t i = 0; left != 0; i++) {
+		/* When the workers have seen for some ticks how far it is. */
+		if (ring->pending < 0x80000000u && counters().worker_sleeps >= sleeps + 8) {
+			ring->pending = 0x80000000u;
+			atomic_store(&ring->tail, ring->pending);
+			atomic_store(&ring->head, ring->pending);
+		}
+		left -= ring->pending >= 0x80000000u;
+		submitted = task[i % 4];
+		OK(doca_buf_reset_data_len(doca_dma_task_memcpy_get_dst(submitted)));
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(submitted)));
+		while (num_reported == i) {
+			doca_pe_progress(bed.pe);
+		}
+		CHECK_EQ(num_reported, i + 1);
+	}
+	for (size_t i = 0; i < 4; i++) {
+		bed_end_task(task[i]);
+	}
+	bed_close(&bed);
+}
+
 TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_workers),
       TEST(test_worker_mode_runs_nothing_inline), TEST(test_a_doorbell_is_enough),
       TEST(test_idle_workers_do_not_wake), TEST(test_no_system_call_per_doorbell_under_load),
@@ -418,4 +478,5 @@ TESTS(TEST(test_small_copies_run_in_progress), TEST(test_large_copies_run_in_wor
       TEST(test_manual_orders_over_contexts), TEST(test_arming_hands_over_at_once),
       TEST(test_workers_stop_at_a_culprit), TEST(test_engines_in_threads),
       TEST(test_start_and_stop_in_threads),
-      TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation));
+      TEST(test_4_3_22_two_threads_on_one_engine_is_a_violation),
+      TEST(test_polling_half_round_the_indices));
