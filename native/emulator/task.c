@@ -122,10 +122,9 @@ submit(const char *func, struct doca_task *task, uint32_t flags, bool validate)
 		return DOCA_ERROR_BAD_STATE;
 	}
 	result = submit_inside(func, task, flags, validate);
-	if (doca_unlikely(!entered)) {
-		return result;
+	if (doca_likely(entered)) {
+		emu_pe_leave(pe);
 	}
-	emu_pe_leave(pe);
 	if (doca_unlikely((atomic_load_explicit(&emu_special, memory_order_relaxed) &
 			   EMU_SPECIAL_FAULTS) != 0) &&
 	    result == DOCA_SUCCESS) {

@@ -351,8 +351,38 @@ test_4_10_10_log(void)
 	CHECK_DOCA(doca_log_unregister_source(source), DOCA_ERROR_INVALID_VALUE);
 }
 
+static doca_error_t submitted[2];
+
+static void
+submit_in_callback(struct bed *bed, struct doca_dma_task_memcpy *task)
+{
+	if (bed->num_ok + bed->num_error == 1) {
+		submitted[1] = doca_task_submit(bed_task(bed, 1, 0, 2048, 8));
+	}
+	bed_end_task(task);
+}
+
+/* A submit that lies does so wherever it is called. */
+static void
+test_accepted_in_a_callback(void)
+{
+	struct bed bed;
+
+	configure("fault op=task_submit kind=accepted status=DRIVER skip=1");
+	bed_open(&bed, 4096, 4);
+	bed_start(&bed);
+	bed.hook = submit_in_callback;
+	submitted[0] = doca_task_submit(bed_task(&bed, 0, 0, 1024, 8));
+	bed_drain(&bed);
+	CHECK_DOCA(submitted[0], DOCA_SUCCESS);
+	CHECK_DOCA(submitted[1], DOCA_ERROR_DRIVER);
+	CHECK_EQ(bed.num_ok, 2);
+	bed_close(&bed);
+}
+
 TESTS(TEST(test_configuration_errors_name_line_and_key), TEST(test_reset_needs_no_live_objects),
       TEST(test_engine_does_not_change_under_a_context), TEST(test_fault_skip_interval_count),
       TEST(test_faults_at_each_phase_then_a_good_copy), TEST(test_fault_again_at_submit),
       TEST(test_fault_of_a_submit_that_was_accepted), TEST(test_fault_of_a_completion),
-      TEST(test_counters_and_trace), TEST(test_strict_off), TEST(test_4_10_10_log));
+      TEST(test_counters_and_trace), TEST(test_strict_off), TEST(test_4_10_10_log),
+      TEST(test_accepted_in_a_callback));
