@@ -205,18 +205,26 @@ class MemoryMap(Buffer[AccessT_co]):
             force: Close it although it is exported, and revoke that, as leaving ``async with`` does.
 
         Raises:
-            BufferInUseError: If ``memoryview`` objects onto it exist, or it is exported and not to be forced. If the
-                engine still has a copy that was given up (``drain_timeout``, a lost engine); the map stays open then,
-                and leaving ``async with`` by that copy's exception raises only that.
+            BufferInUseError: If ``memoryview`` objects onto it exist, or it is exported and not to be forced. Leaving
+                ``async with`` also raises it, if no exception is under way, where the engine still has a copy that was
+                given up (``drain_timeout``, a lost engine): this call waits for that, which may take for ever.
 
         Cancellation: Raises at once; the map stays open.
         Source: ``doca_mmap_destroy``.
         """
+        await self._ended()
+        while self._users and not self.closed:
+            await self._dma.drain()
+            await self._ended()
+        self.close(force=force)
+
+    async def _ended(self) -> None:
+        """Wait for the copies that use it, but for those that were given up: only the engine ends them."""
         while not self.closed:
             if self._users:
                 self._dma._check_owner()
                 copies = [copy for copy in self._dma._users_of(self) if not copy.done()]
-                if not copies:  # they were given up, and nobody knows when the engine lets go of them
+                if not copies:
                     break
                 await asyncio.wait(copies)
             elif self._views and self._dma._registrations:
@@ -224,7 +232,6 @@ class MemoryMap(Buffer[AccessT_co]):
                 await self._dma._registrations.ended()
             else:
                 break
-        self.close(force=force)
 
     async def __aenter__(self) -> Self:
         """Give the map itself; leaving closes it."""
@@ -233,12 +240,10 @@ class MemoryMap(Buffer[AccessT_co]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            await self.aclose(force=True)
-        except BufferInUseError:
-            if exc is None or not self._users:
-                raise
-            # The engine has a copy that was given up. The exception under way says more, and the DMA closes the map.
+        await self._ended()
+        if exc is None or not self._users:
+            self.close(force=True)
+        # Else the engine has a copy that was given up. The exception under way says more, and the DMA closes the map.
 
     def __repr__(self) -> str:
         if self.closed:
