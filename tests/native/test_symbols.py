@@ -84,6 +84,7 @@ def test_no_size_is_written_into_the_client() -> None:
         ("_native.py", "1024"): "room for the dynamic linker's message",
         ("_native.py", "1e9"): "nanoseconds",
         ("_registrar.py", "256 * 1024"): "QUICK_PIN_BYTES: a policy of registration",
+        ("_registrar.py", "1 << 63"): "the end of numbers",
         ("_open.py", "128 * 1024 * 1024"): "CACHE_BYTES: a policy of registration",
         ("_open.py", "2048"): "CACHE_MAPS: likewise",
         ("_memlock.py", "1024"): "KiB of the system's own accounts",
