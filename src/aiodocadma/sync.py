@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -39,13 +39,21 @@ from aiodocadma.exceptions import ClosedError, WrongLoopError
 
 __all__ = ["DMA", "open_dma"]
 
+_LOOK_SECONDS: Final = 0.5  # until Ctrl-C is noticed at the latest
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 def _wait(*futures: Future[Any]) -> None:
-    """Wait until one of them is done."""
-    concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED)
+    """
+    Wait until one of them is done.
+
+    A signal that comes just before a thread blocks, or to another thread, does not wake it, and Python's handler waits
+    until it is awake: so it looks now and then.
+    """
+    while not concurrent.futures.wait(futures, _LOOK_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
+        pass
 
 
 def _wait_out(stop: Callable[[], object], *futures: Future[Any]) -> None:

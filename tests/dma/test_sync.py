@@ -102,10 +102,13 @@ class Keyboard:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def press(self) -> None:
-        """Once, and wait until it was handled."""
+    def press(self, thread: int | None = None) -> None:
+        """Once, and wait until it was handled; the system may have a thread take it that is not the main one."""
         seen = self._seen
-        os.kill(os.getpid(), signal.SIGINT)
+        if thread is None:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            signal.pthread_kill(thread, signal.SIGINT)
         until(lambda: self._seen > seen, "the signal's handler")
 
 
@@ -363,6 +366,23 @@ def test_ctrl_c_in_a_copy_that_waits(use_uvloop: bool) -> None:
         assert other.outcome == 3
 
 
+def test_ctrl_c_that_does_not_wake_the_main_thread(use_uvloop: bool) -> None:
+    """As one that comes just before it blocks: Python's handler runs only when it is awake."""
+    emulator.configure(engine="manual")
+    with aiodocadma.sync.open_dma(use_uvloop=use_uvloop) as dma, Keyboard() as keyboard:
+
+        def press() -> None:
+            until(lambda: in_flight() == 1, "the copy")
+            try:
+                keyboard.press(threading.get_ident())
+            finally:
+                emulator.step()
+
+        with Beside(press) as presser, pytest.raises(KeyboardInterrupt):
+            dma.copy(b"abc", bytearray(3))
+        assert presser.outcome is None
+
+
 def test_ctrl_c_waits_no_longer_than_drain_timeout(use_uvloop: bool) -> None:
     emulator.configure(engine="manual")
     with (
@@ -439,8 +459,10 @@ def test_ctrl_c_while_it_opens(use_uvloop: bool) -> None:
 
     def press() -> None:
         entered.wait()
-        keyboard.press()
-        go.set()
+        try:
+            keyboard.press()
+        finally:
+            go.set()
 
     threads = threading.active_count()
     with Keyboard() as keyboard, Beside(press), pytest.raises(KeyboardInterrupt):
