@@ -139,7 +139,8 @@ class Copy:
         self.bad: list[int] = []  # indices of pairs that read from a broken page
         self.failures: tuple[type[BaseException], ...] = ()  # what a broken page may end it with
         self.handle: asyncio.Future[Any] | None = None  # dropped: None
-        self.future: CopyFuture | None = None  # of a task: once it has started the copy
+        self.future: CopyFuture | None = None  # of a task: once it has started the copy; dropped: None
+        self.has_begun = False  # it was handed out
         self.timeout: asyncio.Timeout | None = None
         self.cancelled = False
         self.may_cancel = False
@@ -150,6 +151,11 @@ class Copy:
         self.plain_bytes = 0
         self.ends: list[BaseException | int | None] = []  # None: judged
         self.settled = False
+
+    def begins(self, future: CopyFuture) -> CopyFuture:
+        """It was handed out."""
+        self.future, self.has_begun = future, True
+        return future
 
     def watch(self, handle: asyncio.Future[Any]) -> None:
         self.handle = handle
@@ -454,7 +460,7 @@ class Machine(RuleBasedStateMachine):
         else:
             copy.watch(handle)
             if not isinstance(handle, asyncio.Task):
-                copy.future = handle  # type: ignore[assignment]
+                copy.begins(handle)  # type: ignore[arg-type]
             self.copies.append(copy)
             # A failure that flushes others for good may hit all that are pending together with it.
             if any(self.flushes(other) for other in self.copies):
@@ -472,12 +478,10 @@ class Machine(RuleBasedStateMachine):
 
         async def timed() -> int:
             async with asyncio.timeout(None) as copy.timeout:
-                copy.future = dma.copy(src, dst)
-                return await copy.future
+                return await copy.begins(dma.copy(src, dst))
 
         async def submitted() -> int:
-            copy.future = await dma.submit(src, dst)
-            return await copy.future
+            return await copy.begins(await dma.submit(src, dst))
 
         coroutine = {"coroutine": lambda: dma.copy_coroutine(src, dst), "timeout": timed, "submit": submitted}[kind]
         return lambda: self.loop.create_task(coroutine())
@@ -787,7 +791,7 @@ class Machine(RuleBasedStateMachine):
     def judge(self, copy: Copy, outcome: BaseException | int, closed: bool) -> None:
         """It ended as the model allows, and the bytes are what that end says."""
         # A future that submit() has not handed out yet may have been with the engine.
-        started = copy.kind != "timeout" or copy.future is not None
+        started = copy.kind != "timeout" or copy.has_begun
         failed = set(range(len(copy.pairs)))
         if isinstance(outcome, int):
             assert not copy.bad, "a broken page was read"
@@ -819,7 +823,7 @@ class Machine(RuleBasedStateMachine):
         if isinstance(exception, FlushedError):
             return copy.may_flush
         if isinstance(exception, ClosedError):
-            return closed or (copy.may_be_refused and copy.future is None)
+            return closed or (copy.may_be_refused and not copy.has_begun)
         if isinstance(exception, EngineLostError):
             return closed or self.open.state is DMAState.LOST
         if isinstance(exception, QueueFullError):
