@@ -38,21 +38,16 @@ def start(
     """
 
     def run() -> None:
-        result: T | None = None
-        exception: BaseException | None = None
-        try:
-            result = function()
-        except BaseException as exc:
-            exception = exc
+        # Not kept here: the exception's frames know this one, which would keep what they hold.
         with contextlib.suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(ended, result, exception)
+            loop.call_soon_threadsafe(ended, *_outcome(function))
 
     def ended(result: T | None, exception: BaseException | None) -> None:
         thread.join()  # at its last instruction: nobody ever sees the thread outlive its call
         then(result, exception)
 
     thread = threading.Thread(target=run, name="aiodocadma-worker", daemon=True)
-    thread.start()
+    _start(thread)
 
 
 def finish(
@@ -71,13 +66,21 @@ def finish(
     try:
         start(loop, function, then)
     except RuntimeError:
-        result: T | None = None
-        exception: BaseException | None = None
-        try:
-            result = function()
-        except BaseException as exc:
-            exception = exc
-        loop.call_soon(then, result, exception)
+        loop.call_soon(then, *_outcome(function))
+
+
+def _start(thread: threading.Thread) -> None:
+    try:
+        thread.start()
+    except MemoryError as exc:  # Python's answer where a lock or its own record cannot be had
+        raise RuntimeError("no memory for a thread") from exc
+
+
+def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as exc:
+        return None, exc
 
 
 def within(seconds: float, function: Callable[[], T]) -> T | None:
@@ -93,19 +96,17 @@ def within(seconds: float, function: Callable[[], T]) -> T | None:
 
     Raises:
         BaseException: What it raises in time.
+        RuntimeError: If no thread can be had.
 
     Source: aiodocadma.
     """
     outcome: list[tuple[T | None, BaseException | None]] = []
 
     def run() -> None:
-        try:
-            outcome.append((function(), None))
-        except BaseException as exc:
-            outcome.append((None, exc))
+        outcome.append(_outcome(function))
 
     thread = threading.Thread(target=run, name="aiodocadma-evidence", daemon=True)
-    thread.start()
+    _start(thread)
     thread.join(seconds)
     if not outcome:
         return None

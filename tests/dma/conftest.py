@@ -94,6 +94,14 @@ def no_thread(self: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
+def no_memory_for_a_thread(self: threading.Thread) -> None:
+    """In place of ``Thread.start()``, which raises this where Python's own record of a thread cannot be had."""
+    raise MemoryError
+
+
+NO_THREAD = pytest.mark.parametrize("no_thread", [no_thread, no_memory_for_a_thread])
+
+
 class RealCopies:
     """Copies of a DMA on the manual engine, for the tests that the pure-Python model of the future passes, too."""
 

@@ -35,7 +35,7 @@ from aiodocadma.exceptions import (
     FlushedError,
     WrongLoopError,
 )
-from tests.dma.conftest import OPTIONAL, SUBMIT, no_thread, turns, until
+from tests.dma.conftest import NO_THREAD, OPTIONAL, SUBMIT, turns, until
 
 
 def open_fds() -> int:
@@ -679,7 +679,10 @@ async def test_a_context_that_does_not_start_again_is_lost() -> None:
             dma.copy(b"abc", bytearray(3))
 
 
-async def test_a_restart_and_closing_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@NO_THREAD
+async def test_a_restart_and_closing_without_a_thread(
+    no_thread: Callable[[threading.Thread], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C3, C10: where no thread can be had the loop waits for DOCA, rather than somebody for ever."""
     emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
     opened = aiodocadma.open_dma(num_tasks=1)
@@ -698,7 +701,10 @@ async def test_a_restart_and_closing_without_a_thread(monkeypatch: pytest.Monkey
         assert emulator.live_objects().devs == 0
 
 
-async def test_a_context_that_does_not_start_again_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@NO_THREAD
+async def test_a_context_that_does_not_start_again_without_a_thread(
+    no_thread: Callable[[threading.Thread], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
     emulator.inject(emulator.Fault("ctx_start", status="DRIVER", skip=1))
     opened = aiodocadma.open_dma(num_tasks=1)
@@ -711,9 +717,12 @@ async def test_a_context_that_does_not_start_again_without_a_thread(monkeypatch:
         await dma.aclose(timeout=5)
 
 
+@NO_THREAD
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_what_was_opened_in_vain_is_closed_without_a_thread(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    no_thread: Callable[[threading.Thread], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a loop that is left behind if it hangs: opening waits through cancellations."""
     opening = aiodocadma.open_dma()

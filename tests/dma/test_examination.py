@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from aiodocadma.exceptions import (
     DocaIoFailedError,
     FlushedError,
 )
-from tests.dma.conftest import OPTIONAL, SUBMIT, turns, until
+from tests.dma.conftest import NO_THREAD, OPTIONAL, SUBMIT, turns, until
 
 
 class Gate:
@@ -146,17 +146,16 @@ async def test_a_bug_of_the_check_hides_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.rule("R44")
+@NO_THREAD
 @pytest.mark.parametrize("op", ["completion", "mmap_start"])
-async def test_without_a_thread(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_thread(
+    op: str, no_thread: Callable[[threading.Thread], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No thread can be had to look for the cause: the error comes all the same, at once."""
-
-    def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     opened = aiodocadma.open_dma()
     dma = await opened.__aenter__()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+        patch.setattr(threading.Thread, "start", no_thread)
         fault(op=op, fatal=False)
         with pytest.raises(DocaDriverError) as caught:
             await dma.copy(b"abc", bytearray(3))
