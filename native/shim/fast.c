@@ -205,6 +205,7 @@ static PyObject *asyncio_running_loop;
 static PyObject *cancelled_error;
 static PyObject *invalid_state_error;
 static PyObject *copy_context;
+static PyObject *tag_in_words; /* ours, in Python */
 
 static PyObject *empty_tuple;
 static PyObject *name_blocking;
@@ -1738,6 +1739,7 @@ future_repr(PyObject *object)
 	unsigned long long length = self->copy.length;
 	unsigned segments = self->copy.segments;
 	PyObject *text = NULL;
+	PyObject *tag;
 	PyObject *whole;
 
 	switch ((enum future_state)self->state) {
@@ -1761,7 +1763,10 @@ future_repr(PyObject *object)
 		return NULL;
 	}
 	if (future_tag(self) != Py_None) {
-		whole = PyUnicode_FromFormat("<CopyFuture %U, tag=%R>", text, future_tag(self));
+		tag = PyObject_CallFunctionObjArgs(tag_in_words, future_tag(self), NULL);
+		whole = tag != NULL ? PyUnicode_FromFormat("<CopyFuture %U, tag=%U>", text, tag)
+				    : NULL;
+		Py_XDECREF(tag);
 	} else {
 		whole = PyUnicode_FromFormat("<CopyFuture %U>", text);
 	}
@@ -5488,6 +5493,7 @@ install(void)
 		{&cancelled_error, "asyncio", "CancelledError"},
 		{&invalid_state_error, "asyncio", "InvalidStateError"},
 		{&copy_context, "contextvars", "copy_context"},
+		{&tag_in_words, "aiodocadma._tags", "in_words"},
 	};
 	const struct {
 		PyObject **place;

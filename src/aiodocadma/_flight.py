@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiodocadma import _evidence, _native, _worker
 from aiodocadma._events import CHANNEL_STATES, EventKind
+from aiodocadma._tags import in_words
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +28,6 @@ logger = logging.getLogger("aiodocadma")
 DUMP_INTERVAL: Final = 60.0  # seconds between two files for the same kind of event
 DUMPED: Final = (EventKind.FAILED, EventKind.STALLED, EventKind.LOST)
 MAX_COPIES: Final = 100  # the oldest are those that say something
-MAX_TAG: Final = 80  # characters
 
 
 def flight_record(dma: DMA, *, max_copies: int = MAX_COPIES, max_events: int | None = None) -> dict[str, Any]:
@@ -89,16 +89,9 @@ def _copy(copy: PendingCopy) -> dict[str, Any]:
         "bytes_done": copy.bytes_done,
         "segments": copy.segments,
         "age": copy.age,
-        "tag": None if copy.tag is None else _words(copy.tag),
+        "tag": None if copy.tag is None else in_words(copy.tag, str),
         "tasks": [task.get_name() for task in copy.tasks],
     }
-
-
-def _words(tag: object) -> str:
-    try:
-        return str(tag)[:MAX_TAG]
-    except Exception as exc:  # the caller's object: it must not keep the record from being made
-        return f"<{type(tag).__name__}, str() of which raises {type(exc).__name__}>"[:MAX_TAG]
 
 
 def dump(dma: DMA, loop: asyncio.AbstractEventLoop, folder: Path, reason: str) -> None:

@@ -9,6 +9,7 @@ from aiodocadma import _native
 from aiodocadma._access import AccessT_co
 from aiodocadma._blocks import Blocks
 from aiodocadma._native import Buffer
+from aiodocadma._tags import in_words
 from aiodocadma.exceptions import BufferInUseError, ClosedError
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class MemoryMap(Buffer[AccessT_co]):
 
     def _in_use(self) -> BufferInUseError:
         copies = self._dma._users_of(self)
-        tags = [repr(copy.tag) for copy in copies if copy.tag is not None]
+        tags = [in_words(copy.tag) for copy in copies if copy.tag is not None]
         names = ", ".join(tags[:_MAX_TAGS]) + (", ..." if len(tags) > _MAX_TAGS else "")
         named = f" (tagged {names})" if tags else ""
         if copies and all(copy.done() for copy in copies):

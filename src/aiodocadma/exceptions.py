@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
+from aiodocadma._tags import in_words
+
 __all__ = [
     "AccessError",
     "AiodocadmaError",
@@ -388,7 +390,7 @@ class DocaError(AiodocadmaError):
         if self.device:
             line += f" on {self.device}"
         if self.tag is not None:
-            line += f", tag {self.tag!r}"
+            line += f", tag {in_words(self.tag)}"
         if self.cause:
             line += f": {self.cause}"
         if self.caps_diff:

@@ -16,6 +16,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvid
 
 from aiodocadma._dma import DMA
 from aiodocadma._native import CopyFuture
+from aiodocadma._tags import in_words
 from aiodocadma._version import __version__
 
 __all__ = ["trace"]
@@ -48,7 +49,7 @@ def trace(dma: DMA, tracer_provider: TracerProvider | None = None) -> Callable[[
             "aiodocadma.nbytes": future._nbytes,
         }
         if future.tag is not None:
-            attributes["aiodocadma.tag"] = str(future.tag)
+            attributes["aiodocadma.tag"] = in_words(future.tag, str)
         span = tracer.start_span("aiodocadma.copy", kind=SpanKind.CLIENT, attributes=attributes)
         if future.done():
             _end(span, future)
