@@ -86,6 +86,7 @@ class Life:
         self._lost: BaseException | None = None  # why
         self._closing: asyncio.Future[None] | None = None
         self._close_failure_told = False
+        self._leaving = False  # native closing begins in the next turn, if there is one
         self._hands_off = False  # native closing has begun, or is not ours to do
         self._fault_timer: asyncio.TimerHandle | None = None
 
@@ -152,7 +153,7 @@ class Life:
 
     def parked(self) -> None:
         """DOCA holds nothing and the pump stays away: close, or make a fresh context."""
-        if self._recycling or self._hands_off:
+        if self._recycling or self._leaving or self._hands_off:
             return
         if self._fault_timer is not None:
             self._fault_timer.cancel()
@@ -230,8 +231,12 @@ class Life:
         self._channel._abandon()
         self._loop.remove_reader(self._native.fd)
         # A turn later: the loop must have forgotten the fd before it is closed.
+        self._leaving = True
+        self._loop.call_soon(self._close_in_worker)
+
+    def _close_in_worker(self) -> None:
         self._hands_off = True
-        self._loop.call_soon(_worker.finish, self._loop, self._engine.close, self._closed)
+        _worker.finish(self._loop, self._engine.close, self._closed)
 
     def _closed(self, errors: list[DocaError] | None, exception: BaseException | None) -> None:
         self._channel._detach()
