@@ -43,14 +43,28 @@ RUNS = [
 ]
 
 
+@pytest.fixture(scope="session")
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where matplotlib keeps its list of fonts: on a busy machine it says on stderr that making it takes a moment."""
+    folder = tmp_path_factory.mktemp("matplotlib")
+    subprocess.run(
+        [sys.executable, "-c", "import matplotlib.font_manager"],
+        env={**os.environ, "MPLCONFIGDIR": str(folder)},
+        capture_output=True,
+        check=True,
+        timeout=50,
+    )
+    return folder
+
+
 @pytest.mark.parametrize(("path", "loop"), RUNS)
-def test_prints_what_it_says(path: Path, loop: str, tmp_path: Path) -> None:
+def test_prints_what_it_says(path: Path, loop: str, fonts: Path, tmp_path: Path) -> None:
     _, _, expected = header(path).partition("\nPrints:\n")
     assert expected, "the header has no 'Prints:'"
     result = subprocess.run(
         [sys.executable, "-c", ON[loop], path],
         cwd=tmp_path,
-        env={**os.environ, **ENVIRONMENT, "XDG_CACHE_HOME": str(tmp_path)},
+        env={**os.environ, **ENVIRONMENT, "XDG_CACHE_HOME": str(tmp_path), "MPLCONFIGDIR": str(fonts)},
         capture_output=True,
         text=True,
         timeout=50,
