@@ -356,6 +356,11 @@ class Engine:
             self.diagnosis.of(self.diagnosis.evidence(failure, f"closing {self.device.name}")) for failure in failures
         ]
 
+    def discard(self) -> None:
+        """Close one that no loop has seen; what DOCA fails to undo stays."""
+        if not self.close():
+            self.channel.free()
+
     def finalize(self, timeout: float, ended: Callable[[], object]) -> None:
         """
         For an engine whose loop is gone: progress for at most ``timeout`` seconds, then close, or leak.

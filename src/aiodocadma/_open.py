@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _worker
@@ -14,7 +15,6 @@ from aiodocadma._engine import Engine, OnFlush
 from aiodocadma.exceptions import WrongLoopError
 
 if TYPE_CHECKING:
-    import os
     from pathlib import Path
     from types import TracebackType
 
@@ -43,6 +43,24 @@ def _crossover_of(device: DeviceInfo) -> int:
     from aiodocadma._calibration import crossover_of
 
     return crossover_of(device)
+
+
+class _Unclaimed:
+    """An opened engine on its way to its loop. If that is closed before it comes, nobody but this knows of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine: Engine | None = engine
+        self._pid = os.getpid()
+
+    def claim(self) -> Engine:
+        """Take it; once."""
+        engine, self._engine = self._engine, None
+        assert engine is not None
+        return engine
+
+    def __del__(self) -> None:
+        if self._engine is not None and os.getpid() == self._pid:  # in a forked child it is the parent's
+            self._engine.discard()
 
 
 class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
@@ -165,22 +183,18 @@ class open_dma(contextlib.AbstractAsyncContextManager[DMA]):
             )
         outcome: asyncio.Future[DMA] = loop.create_future()
 
-        def opened(engine: Engine | None, exception: BaseException | None) -> None:
-            if engine is None:
+        def opened(unclaimed: _Unclaimed | None, exception: BaseException | None) -> None:
+            if unclaimed is None:
                 outcome.set_exception(cast(BaseException, exception))
                 return
+            engine = unclaimed.claim()
             try:
                 outcome.set_result(self._bind(engine, loop))
             except BaseException as exc:
                 failure = exc
+                _worker.finish(loop, engine.discard, lambda *_: outcome.set_exception(failure))
 
-                def undo() -> None:
-                    if not engine.close():
-                        engine.channel.free()
-
-                _worker.finish(loop, undo, lambda *_: outcome.set_exception(failure))
-
-        _worker.start(loop, self._open, opened)
+        _worker.start(loop, lambda: _Unclaimed(self._open()), opened)
         stop = await _worker.wait_out(outcome)
         dma = outcome.result()
         if stop is not None:

@@ -629,32 +629,6 @@ def test_a_loop_that_died_between_the_ends_of_copies_cancelled_together() -> Non
     assert alive() is None
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize("num_turns", range(1, 8))
-def test_a_loop_that_died_while_a_dma_was_closed(
-    num_turns: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    """C8, C10: whatever turn it was, somebody closes the engine: the finaliser, or the worker that has begun to."""
-    loop = new_loop()
-    dma = loop.run_until_complete(aiodocadma.open_dma().__aenter__())
-    alive = weakref.ref(dma)
-    closing = loop.create_task(dma.aclose())
-    closing._log_destroy_pending = False  # type: ignore[attr-defined]
-    for _ in range(num_turns):
-        loop.call_soon(loop.stop)
-        loop.run_forever()
-    loop.close()
-    del dma, closing
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name == "aiodocadma-worker":
-            thread.join()
-    gc.collect()
-    assert alive() is None
-    assert sum(emulator.live_objects()) == 0
-
-
 # ---- faults and restart
 
 
