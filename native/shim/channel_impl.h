@@ -74,6 +74,7 @@ struct adma_channel {
 	bool held_back; /* submit with NONE and flush once a turn */
 	int fd;
 	uint32_t num_segments; /* the window may be less: it follows the pool, the segments stay */
+	uint32_t max_list_len; /* as many sources a segment has room for */
 
 	/* replaced by a recycle, in the worker */
 	struct doca_pe *pe;
@@ -83,7 +84,7 @@ struct adma_channel {
 	struct adma_caps caps;
 	uint32_t num_tasks;
 	uint32_t window;
-	uint32_t list_len;	/* elements of a source list */
+	uint32_t list_len;	/* elements of a source list; at most max_list_len */
 	uint64_t segment_bytes; /* most bytes a task moves */
 
 	/* the loop's thread */
@@ -116,7 +117,7 @@ struct adma_channel {
 	struct copy_list waiting;
 	struct copy_list done;
 	struct segment *segments;
-	struct source *sources; /* list_len for each segment */
+	struct source *sources; /* max_list_len for each segment */
 	struct segment *free;
 	struct segment *replay;
 	struct segment **replay_tail;

@@ -155,19 +155,20 @@ destroy_ctx(struct adma_channel *ch, struct adma_failure *failure)
 
 /* ---- open, recycle, close ---- */
 
+static uint32_t
+list_len_of(const struct adma_caps *caps)
+{
+	return caps->max_buf_list_len == 0
+		       ? 1
+		       : (uint32_t)adma_min(caps->max_buf_list_len, ADMA_MAX_LIST);
+}
+
 /* What follows from the capabilities. */
 static void
 apply_caps(struct adma_channel *ch)
 {
-	uint64_t list_len = adma_min(ch->caps.max_buf_list_len, ADMA_MAX_LIST);
-
 	ch->segment_bytes = ch->caps.max_buf_size;
-	/* There is room for the lists of the first time only. */
-	ch->list_len =
-		ch->list_len == 0 || list_len < ch->list_len ? (uint32_t)list_len : ch->list_len;
-	if (ch->list_len == 0) {
-		ch->list_len = 1;
-	}
+	ch->list_len = (uint32_t)adma_min(list_len_of(&ch->caps), ch->max_list_len);
 }
 
 doca_error_t
@@ -220,21 +221,22 @@ adma_channel_open(struct adma_device *device, const struct adma_channel_config *
 	if (result != DOCA_SUCCESS) {
 		goto destroy_pe;
 	}
+	ch->max_list_len = list_len_of(&ch->caps);
 	apply_caps(ch);
 	ch->window = config->window != 0 && config->window < ch->num_tasks ? config->window
 									   : ch->num_tasks;
 	ch->segments = calloc(ch->window, sizeof(*ch->segments));
-	ch->sources = calloc((size_t)ch->window * ch->list_len, sizeof(*ch->sources));
+	ch->sources = calloc((size_t)ch->window * ch->max_list_len, sizeof(*ch->sources));
 	if (ch->segments == NULL || ch->sources == NULL) {
 		result = failed(failure, DOCA_ERROR_NO_MEMORY, ADMA_PHASE_OPEN, "calloc");
 		goto free_segments;
 	}
 	ch->num_segments = ch->window;
 	for (uint32_t i = ch->num_segments; i > 0; i--) {
-		ch->segments[i - 1].sources = &ch->sources[(size_t)(i - 1) * ch->list_len];
+		ch->segments[i - 1].sources = &ch->sources[(size_t)(i - 1) * ch->max_list_len];
 		adma_segment_free(ch, &ch->segments[i - 1]);
 	}
-	result = lib->doca_buf_inventory_create((1 + (size_t)ch->list_len) * ch->window,
+	result = lib->doca_buf_inventory_create((1 + (size_t)ch->max_list_len) * ch->window,
 						&ch->inventory);
 	if (result != DOCA_SUCCESS) {
 		failed(failure, result, ADMA_PHASE_OPEN, "doca_buf_inventory_create");

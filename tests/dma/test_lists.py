@@ -11,6 +11,7 @@ import pytest
 import aiodocadma
 from aiodocadma import DMA, emulator
 from aiodocadma.exceptions import AccessError, BoundsError, ClosedError, OverlapError, WrongLoopError
+from tests.dma.conftest import until
 
 
 def cut(rng: random.Random, total: int, parts: int) -> list[int]:
@@ -164,3 +165,24 @@ async def test_one_failing_task_fails_the_copy() -> None:
         with pytest.raises(aiodocadma.DocaIoFailedError):
             await dma.copy([src[:10], src[20:30], src[40:50]], dst)
         assert await dma.copy([src[:10], src[20:30]], dst) == 20
+
+
+async def test_lists_follow_the_cap_up_and_down() -> None:
+    """The cap is read anew with each context: down, and up again to the lists of the first time."""
+    emulator.configure(max_buf_list_len=8)
+    async with aiodocadma.open_dma() as dma, await dma.alloc(160) as src, await dma.alloc(80) as dst:
+        memoryview(src)[:] = bytes(range(160))
+        wanted = b"".join(bytes(src[at : at + 10]) for at in range(0, 160, 20))
+        tasks = []
+        for cap in (8, 2, 16, 8):
+            emulator.configure(max_buf_list_len=cap)
+            emulator.inject(emulator.Fault("completion", status="IO_FAILED"))
+            with pytest.raises(aiodocadma.DocaIoFailedError):
+                await dma.copy(src[:10], dst[:10])
+            await until(lambda: dma.state is aiodocadma.DMAState.RUNNING, "the restart")
+            memoryview(dst)[:] = bytes(80)
+            before = emulator.counters().submits
+            assert await dma.copy([src[at : at + 10] for at in range(0, 160, 20)], dst) == 80
+            assert bytes(dst) == wanted
+            tasks.append(emulator.counters().submits - before)
+        assert tasks == [1, 4, 1, 1]
