@@ -104,7 +104,7 @@ def test_nothing_is_left(
     if worker_first:
         wait_for_workers()  # what they came to waits for a turn of the loop
     loop.close()
-    del dma, task
+    del dma, task, loop  # a worker may have seen it open, and left its result there
     gc.collect()
     wait_for_workers()
     for _ in range(3):  # what a finaliser has brought back to life goes with the next
