@@ -37,16 +37,38 @@ struct doca_log_backend {
 	size_t capacity;
 	size_t used;
 	log_flush_callback handler;
+	bool flushing; /* in its handler */
 	char name[EMU_SOURCE_SIZE];
 };
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
+/*
+ * How often this thread holds it: a handler is called with it, and may log. No mutex of kind recursive
+ * does, for its owner is another thread after a fork.
+ */
+static _Thread_local uint32_t depth __attribute__((tls_model("initial-exec")));
 static struct doca_log_backend *backends; /* never freed: there is no call for it */
 static _Atomic uint32_t num_sdk_backends;
 static char sources[EMU_MAX_SOURCES][EMU_SOURCE_SIZE];
 static uint32_t global_lower = DOCA_LOG_LEVEL_INFO;
 static uint32_t global_upper = DOCA_LOG_LEVEL_CRIT;
 static uint32_t global_sdk = DOCA_LOG_LEVEL_INFO;
+
+static void
+log_lock(void)
+{
+	if (depth++ == 0) {
+		pthread_mutex_lock(&log_mutex);
+	}
+}
+
+static void
+log_unlock(void)
+{
+	if (--depth == 0) {
+		pthread_mutex_unlock(&log_mutex);
+	}
+}
 
 static bool
 is_level(uint32_t level)
@@ -85,11 +107,16 @@ write_line(struct doca_log_backend *backend, uint32_t level, const char *line, s
 		}
 		break;
 	case BACKEND_BUF:
+		if (backend->flushing) {
+			break; /* The handler's own line finds no room in what it is emptying. */
+		}
 		if (len + 1 > backend->capacity) {
 			len = backend->capacity - 1;
 		}
 		if (backend->used + len + 1 > backend->capacity) {
+			backend->flushing = true;
 			backend->handler(backend->buf);
+			backend->flushing = false;
 			backend->used = 0;
 		}
 		memcpy(backend->buf + backend->used, line, len);
@@ -128,14 +155,14 @@ log_line(bool sdk, uint32_t level, const char *source, const char *where, int li
 	if (used == 0 || text[used - 1] != '\n') {
 		text[used++] = '\n';
 	}
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	for (struct doca_log_backend *backend = backends; backend != NULL;
 	     backend = backend->next) {
 		if (backend->sdk == sdk && level <= backend->lower && level >= backend->upper) {
 			write_line(backend, level, text, used);
 		}
 	}
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 }
 
 /* Write a line of the library's own; nothing happens while no backend takes those. */
@@ -155,14 +182,14 @@ emu_log(uint32_t level, const char *func, const char *format, ...)
 void
 emu_log_fork_prepare(void)
 {
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 }
 
 /* The lock belongs to the thread that forks, in the child as in the parent. */
 void
 emu_log_fork_done(void)
 {
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 }
 
 doca_error_t
@@ -178,11 +205,11 @@ doca_log(uint32_t level, int source, const char *fname, int line, const char *fu
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	if (source >= 0 && source < EMU_MAX_SOURCES) {
-		pthread_mutex_lock(&log_lock);
+		log_lock();
 		if (sources[source][0] != '\0') {
 			memcpy(name, sources[source], sizeof(name));
 		}
-		pthread_mutex_unlock(&log_lock);
+		log_unlock();
 	}
 	slash = fname != NULL ? strrchr(fname, '/') : NULL;
 	va_start(args, format);
@@ -203,7 +230,7 @@ doca_log_register_source(const char *source_name, int *source)
 	EMU_ENTER("log_register_source");
 	EMU_CHECK_OUT(source_name);
 	EMU_CHECK_OUT(source);
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	for (int i = 0; i < EMU_MAX_SOURCES; i++) {
 		if (sources[i][0] == '\0') {
 			snprintf(sources[i], sizeof(sources[i]), "%s",
@@ -213,7 +240,7 @@ doca_log_register_source(const char *source_name, int *source)
 			break;
 		}
 	}
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	return result;
 }
 
@@ -223,12 +250,12 @@ doca_log_unregister_source(int source)
 	doca_error_t result = DOCA_ERROR_INVALID_VALUE;
 
 	EMU_ENTER("log_unregister_source");
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	if (source >= 0 && source < EMU_MAX_SOURCES && sources[source][0] != '\0') {
 		sources[source][0] = '\0';
 		result = DOCA_SUCCESS;
 	}
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	return result;
 }
 
@@ -249,7 +276,7 @@ backend_new(const struct doca_log_backend *model)
 static void
 backend_list(struct doca_log_backend *new_backend)
 {
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	if (new_backend->lower == 0) {
 		new_backend->lower = new_backend->sdk ? global_sdk : global_lower;
 	}
@@ -259,7 +286,7 @@ backend_list(struct doca_log_backend *new_backend)
 	}
 	new_backend->next = backends;
 	backends = new_backend;
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	if (new_backend->sdk) {
 		atomic_fetch_add(&num_sdk_backends, 1);
 	}
@@ -438,7 +465,7 @@ set_limit(struct doca_log_backend *backend, bool sdk, enum limit limit, uint32_t
 	if (!is_level(level)) {
 		return result;
 	}
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	for (known = backends; known != NULL && known != backend; known = known->next) {
 	}
 	if (known != NULL && known->sdk == sdk) {
@@ -453,7 +480,7 @@ set_limit(struct doca_log_backend *backend, bool sdk, enum limit limit, uint32_t
 		}
 		result = DOCA_SUCCESS;
 	}
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	return result;
 }
 
@@ -498,7 +525,7 @@ set_global(uint32_t *global, bool sdk, enum limit limit, uint32_t level)
 	if (!is_level(level)) {
 		return DOCA_ERROR_INVALID_VALUE;
 	}
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	*global = level;
 	for (struct doca_log_backend *backend = backends; backend != NULL;
 	     backend = backend->next) {
@@ -511,7 +538,7 @@ set_global(uint32_t *global, bool sdk, enum limit limit, uint32_t level)
 			backend->upper = level;
 		}
 	}
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	return DOCA_SUCCESS;
 }
 
@@ -541,9 +568,9 @@ get_global(const uint32_t *global)
 {
 	uint32_t level;
 
-	pthread_mutex_lock(&log_lock);
+	log_lock();
 	level = *global;
-	pthread_mutex_unlock(&log_lock);
+	log_unlock();
 	return level;
 }
 

@@ -156,6 +156,40 @@ test_buffers(void)
 	CHECK_EQ(strlen(small), sizeof(small) - 1);
 }
 
+static struct doca_log_backend *from_handler;
+static size_t num_calls;
+
+/* What a program may do with its lines: say something about them, and whatever else logs or sets a limit. */
+static void
+log_again(char *buf)
+{
+	CHECK(buf[0] == '[');
+	num_calls++;
+	say(DOCA_LOG_LEVEL_INFO, "from the handler");
+	OK(doca_log_backend_set_level_lower_limit(from_handler, DOCA_LOG_LEVEL_DEBUG));
+	CHECK(strstr(buf, "from the handler") == NULL);
+}
+
+static void
+test_a_handler_that_logs(void)
+{
+	static char buf[200];
+	int fd = temporary();
+
+	OK(doca_log_backend_create_with_fd(fd, &from_handler));
+	OK(doca_log_backend_create_with_buf(buf, sizeof(buf), log_again, &from_handler));
+	for (int i = 0; num_calls == 0 && i < 10; i++) {
+		say(DOCA_LOG_LEVEL_INFO, "until it is full");
+	}
+	CHECK_EQ(num_calls, 1);
+	/* Its line is with the others, and the one it made room for is in the buffer. */
+	CHECK(strstr(content(fd), "from the handler\n") != NULL);
+	CHECK(strstr(buf, "until it is full\n") != NULL);
+	CHECK(strstr(buf, "from the handler") == NULL);
+	say(DOCA_LOG_LEVEL_DEBUG, "to the buffer");
+	CHECK(strstr(buf, "to the buffer\n") != NULL);
+}
+
 static void
 test_syslog(void)
 {
@@ -259,5 +293,5 @@ test_sources(void)
 }
 
 TESTS(TEST(test_codes), TEST(test_files_and_descriptors), TEST(test_a_long_line_is_cut),
-      TEST(test_buffers), TEST(test_syslog), TEST(test_limits), TEST(test_the_standard_backends),
-      TEST(test_sources));
+      TEST(test_buffers), TEST(test_a_handler_that_logs), TEST(test_syslog), TEST(test_limits),
+      TEST(test_the_standard_backends), TEST(test_sources));
