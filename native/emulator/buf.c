@@ -36,9 +36,7 @@ emu_buf_release(struct doca_buf *head)
 		struct doca_buf *next = head->next;
 		struct doca_buf_inventory *inventory = head->inventory;
 
-		if (doca_likely(head->counted)) {
-			atomic_fetch_sub_explicit(&head->mmap->num_bufs, 1, memory_order_release);
-		}
+		emu_mmap_put(head->mmap);
 		head->object.magic = EMU_MAGIC_BUF | EMU_DEAD;
 		head->refcount = 0;
 		head->next = inventory->free_list;

@@ -114,10 +114,7 @@ take(struct doca_buf_inventory *inventory, struct doca_mmap *mmap, uint8_t *addr
 	buf->in_flight = 0;
 	buf->refcount = 1;
 	buf->dropped = false;
-	buf->counted = !mmap->thread_safe;
-	if (doca_likely(buf->counted)) {
-		atomic_fetch_add_explicit(&mmap->num_bufs, 1, memory_order_relaxed);
-	}
+	atomic_fetch_add_explicit(&mmap->refs, 1, memory_order_relaxed);
 	emu_add(&emu_stats.live_bufs, 1);
 	return buf;
 }

@@ -397,24 +397,46 @@ check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *sr
 	}
 }
 
+static bool
+maps_are_started(const struct doca_buf *buf)
+{
+	while (buf != NULL && buf->mmap->started) {
+		buf = buf->next;
+	}
+	return buf == NULL;
+}
+
+/* What is wrong with the bufs of a task, whatever it is to do with them; NULL: nothing. */
+static const char *
+unusable(const struct doca_dma_task_memcpy *task)
+{
+	if (!emu_is(task->src, EMU_MAGIC_BUF) || !emu_is(task->dst, EMU_MAGIC_BUF)) {
+		return "source or destination is no live buf";
+	}
+	if (!maps_are_started(task->src) || !maps_are_started(task->dst)) {
+		return "a buf points into a map that is not started";
+	}
+	return NULL;
+}
+
 /* The plan of anything but a plain copy that will succeed. */
 static doca_error_t
 plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 {
 	struct doca_ctx *ctx = task->base.ctx;
 	struct doca_dma *dma = (struct doca_dma *)ctx;
+	const char *wrong = unusable(task);
 	doca_error_t planned = DOCA_SUCCESS;
 	doca_error_t refused = DOCA_SUCCESS;
 	bool permitted = true;
 	uint64_t length = 0;
 	uint64_t room = 0;
 
-	if (!emu_is(task->src, EMU_MAGIC_BUF) || !emu_is(task->dst, EMU_MAGIC_BUF)) {
+	if (wrong != NULL) {
 		if (validate) {
 			return DOCA_ERROR_INVALID_VALUE;
 		}
-		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
-			      "source or destination is no live buf");
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK, "%s", wrong);
 		task->planned = DOCA_ERROR_IO_FAILED;
 		task->len = 0;
 		task->from = NULL;
@@ -423,12 +445,12 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	}
 	for (const struct doca_buf *src = task->src; src != NULL; src = src->next) {
 		length = add_length(length, src->data_len);
-		permitted = permitted && emu_mmap_has_dev(src->mmap, ctx->dev);
+		permitted = permitted && emu_mmap_is_reached(src->mmap, ctx->dev);
 	}
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
 		room = add_length(room, emu_buf_room(dst));
-		permitted =
-			permitted && dst->mmap->writable && emu_mmap_has_dev(dst->mmap, ctx->dev);
+		permitted = permitted && dst->mmap->writable &&
+			    emu_mmap_is_reached(dst->mmap, ctx->dev);
 	}
 	task->special = task->src->next != NULL || task->dst->next != NULL ? EMU_TASK_LISTS : 0;
 	task->len = length;
@@ -535,8 +557,8 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
 			src->next == NULL && dst->next == NULL && src->data_len - 1 < max &&
 			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
-			emu_mmap_has_dev(src->mmap, ctx->dev) &&
-			emu_mmap_has_dev(dst->mmap, ctx->dev))) {
+			emu_mmap_is_reached(src->mmap, ctx->dev) &&
+			emu_mmap_is_reached(dst->mmap, ctx->dev))) {
 		task->len = src->data_len;
 		task->from = src->data;
 		task->to = dst->data + dst->data_len;

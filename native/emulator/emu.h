@@ -356,6 +356,7 @@ struct doca_mmap {
 	size_t len;
 	struct doca_dev **devs;
 	uint32_t num_devs;
+	uint32_t num_registered; /* with how many of them: none while it is not started */
 	uint32_t max_devs;
 	uint32_t permissions;
 	bool range_set;
@@ -369,23 +370,33 @@ struct doca_mmap {
 	void *free_cookie;
 	bool free_cb_changed; /* after the last start */
 	union doca_data user_data;
-	_Atomic uint32_t num_bufs; /* not maintained with thread_safe */
-	_Atomic uint64_t users;	   /* bits of the contexts that used it */
-	uint64_t generation;	   /* how often its exports ended */
+	_Atomic uint32_t refs;	/* the bufs that point into it, and one until it is destroyed */
+	_Atomic uint64_t users; /* bits of the contexts that used it */
+	uint64_t generation;	/* how often its exports ended */
 	struct emu_export *exports;
 	struct emu_import *import; /* of a map created from an export */
 };
 
 bool
-emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev);
+emu_mmap_has_dev(const struct doca_mmap *mmap, const struct doca_dev *dev);
 void
 emu_mmaps_forget_user(uint64_t bit);
 
+/* Whether a device can reach the memory. */
 static inline bool
-emu_mmap_has_dev(const struct doca_mmap *mmap, const struct doca_dev *dev)
+emu_mmap_is_reached(const struct doca_mmap *mmap, const struct doca_dev *dev)
 {
-	return doca_likely(mmap->num_devs != 0 && mmap->devs[0] == dev) ||
-	       emu_mmap_has_dev_slow(mmap, dev);
+	return doca_likely(mmap->num_registered != 0 && mmap->devs[0] == dev) ||
+	       (mmap->num_registered != 0 && emu_mmap_has_dev(mmap, dev));
+}
+
+/* Drop a reference; the last one of a map that was destroyed frees it. */
+static inline void
+emu_mmap_put(struct doca_mmap *mmap)
+{
+	if (doca_unlikely(atomic_fetch_sub_explicit(&mmap->refs, 1, memory_order_acq_rel) == 1)) {
+		emu_retire(mmap, sizeof(*mmap));
+	}
 }
 
 /*
@@ -409,7 +420,6 @@ struct doca_buf {
 	uint32_t in_flight;    /* tasks at work on it */
 	uint16_t refcount;
 	bool dropped; /* refcount fell to 0 in flight: freed when the task ends */
-	bool counted; /* in num_bufs of its map, which else may be gone before it */
 };
 
 struct emu_buf_chunk {

@@ -20,9 +20,9 @@
 
 static struct doca_mmap *all_mmaps; /* emu_lock */
 
-/* Whether a device was added, not being the first one. */
+/* Whether a device was added. */
 bool
-emu_mmap_has_dev_slow(const struct doca_mmap *mmap, const struct doca_dev *dev)
+emu_mmap_has_dev(const struct doca_mmap *mmap, const struct doca_dev *dev)
 {
 	for (uint32_t i = 0; i < mmap->num_devs; i++) {
 		if (mmap->devs[i] == dev) {
@@ -58,6 +58,7 @@ mmap_new(void)
 		mmap->max_devs = EMU_DEFAULT_MAX_DEVICES;
 		mmap->permissions = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE;
 		mmap->writable = true;
+		atomic_init(&mmap->refs, 1);
 	}
 	return mmap;
 }
@@ -92,11 +93,24 @@ doca_mmap_create(struct doca_mmap **mmap)
 	return DOCA_SUCCESS;
 }
 
+static uint32_t
+bufs_of(const struct doca_mmap *mmap)
+{
+	return atomic_load(&mmap->refs) - 1;
+}
+
+/* How many bufs point into it, as far as DOCA knows: with thread safety it does not count them. */
+static uint32_t
+known_bufs(const struct doca_mmap *mmap)
+{
+	return mmap->thread_safe ? 0 : bufs_of(mmap);
+}
+
 /* Whether something still needs the registration; reports it as a violation. */
 static bool
 in_use(const char *func, struct doca_mmap *mmap)
 {
-	uint32_t num_bufs = atomic_load(&mmap->num_bufs);
+	uint32_t num_bufs = known_bufs(mmap);
 
 	if (num_bufs != 0) {
 		emu_violation(func, mmap, EMU_MAGIC_MMAP, "%u bufs point into it", num_bufs);
@@ -115,6 +129,7 @@ unpin(struct doca_mmap *mmap)
 		emu_sub(&emu_stats.pinned_bytes, mmap->len);
 	}
 	mmap->started = false;
+	mmap->num_registered = 0;
 }
 
 doca_error_t
@@ -153,7 +168,8 @@ doca_mmap_destroy(struct doca_mmap *mmap)
 	if (mmap->free_cb != NULL && mmap->ever_started && !mmap->free_cb_changed) {
 		mmap->free_cb(mmap->addr, mmap->len, mmap->free_cookie);
 	}
-	emu_retire(mmap, sizeof(*mmap));
+	mmap->object.magic |= EMU_DEAD;
+	emu_mmap_put(mmap);
 	return DOCA_SUCCESS;
 }
 
@@ -183,6 +199,7 @@ doca_mmap_start(struct doca_mmap *mmap)
 	} while (!atomic_compare_exchange_weak(&emu_stats.pinned_bytes, &pinned,
 					       pinned + mmap->len));
 	mmap->started = true;
+	mmap->num_registered = mmap->num_devs;
 	mmap->ever_started = true;
 	mmap->free_cb_changed = false;
 	return DOCA_SUCCESS;
@@ -395,7 +412,7 @@ doca_mmap_get_num_bufs(const struct doca_mmap *mmap, uint32_t *num_bufs)
 	EMU_ENTER("mmap_get_num_bufs");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
 	EMU_CHECK_OUT(num_bufs);
-	*num_bufs = atomic_load(&mmap->num_bufs);
+	*num_bufs = known_bufs(mmap);
 	return DOCA_SUCCESS;
 }
 
@@ -488,6 +505,7 @@ doca_mmap_create_from_export(const union doca_data *user_data, const void *expor
 	}
 	new_mmap->devs[0] = dev;
 	new_mmap->num_devs = 1;
+	new_mmap->num_registered = 1;
 	new_mmap->max_devs = 1;
 	new_mmap->addr = (uint8_t *)(uintptr_t)import->descriptor.base;
 	new_mmap->len = import->descriptor.length;
@@ -559,7 +577,7 @@ doca_mmap_enable_thread_safety(struct doca_mmap *mmap)
 {
 	EMU_ENTER("mmap_enable_thread_safety");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
-	if (mmap->started || atomic_load(&mmap->num_bufs) != 0) {
+	if (mmap->started || bufs_of(mmap) != 0) {
 		return DOCA_ERROR_NOT_PERMITTED;
 	}
 	mmap->thread_safe = true;

@@ -102,7 +102,7 @@ describe(const void *object, uint32_t magic, char *text, size_t size)
 		const struct doca_mmap *mmap = object;
 
 		snprintf(text, size, " (%s, %u bufs)", mmap->started ? "started" : "stopped",
-			 atomic_load(&mmap->num_bufs));
+			 atomic_load(&mmap->refs) - 1);
 	} else if (magic == EMU_MAGIC_BUF) {
 		const struct doca_buf *buf = object;
 

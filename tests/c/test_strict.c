@@ -411,6 +411,82 @@ test_uses_of_freed_objects(void)
 	expect_violations(13, "it is freed");
 }
 
+static void
+keep_bufs(struct bed *bed, struct doca_dma_task_memcpy *task)
+{
+	(void)bed;
+	doca_task_free(doca_dma_task_memcpy_as_task(task));
+}
+
+/* A submit without a look at the bufs takes them, reports them, and fails; one with a look refuses. */
+static void
+refuse(struct bed *bed, struct doca_buf *src, void *from, struct doca_buf *dst)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+
+	bed->hook = keep_bufs;
+	bed->num_error = 0;
+	bed->num_states = 0;
+	bed_start(bed);
+	OK(doca_buf_set_data(src, from, 64));
+	OK(doca_buf_reset_data_len(dst));
+	OK(doca_dma_task_memcpy_alloc_init(bed->dma, src, dst, data, &task));
+	CHECK_DOCA(doca_task_try_submit(doca_dma_task_memcpy_as_task(task)),
+		   DOCA_ERROR_INVALID_VALUE);
+	expect_violations(0, NULL);
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+	expect_violations(1, "a buf points into a map that is not started");
+	bed_drain(bed);
+	CHECK_EQ(bed->num_error, 1);
+	CHECK_EQ(bed->status[0], DOCA_ERROR_IO_FAILED);
+}
+
+/* A map with thread safety stops, and ends, although bufs point into it: what is then done with them is wrong. */
+static void
+test_4_5_16_bufs_of_a_map_that_was_stopped(void)
+{
+	static uint8_t memory[64];
+	struct doca_mmap *mmap;
+	struct doca_buf *there;
+	struct doca_buf *here;
+	struct doca_buf *copy;
+	struct bed bed;
+
+	configure("map_lifetime=bufs");
+	bed_open(&bed, 4096, 4);
+	here = bed_src(&bed, 0, 64);
+	OK(doca_mmap_create(&mmap));
+	OK(doca_mmap_add_dev(mmap, bed.dev));
+	OK(doca_mmap_set_memrange(mmap, memory, sizeof(memory)));
+	OK(doca_mmap_enable_thread_safety(mmap));
+	OK(doca_mmap_start(mmap));
+	OK(doca_buf_inventory_buf_get_by_addr(bed.inventory, mmap, memory, 64, &there));
+	OK(doca_mmap_stop(mmap));
+	CHECK_DOCA(doca_mmap_enable_thread_safety(mmap), DOCA_ERROR_NOT_PERMITTED);
+	for (int i = 0; i < 2; i++) {
+		refuse(&bed, here, bed.memory, there);
+		refuse(&bed, there, memory, here);
+		CHECK_DOCA(doca_buf_inventory_buf_dup(bed.inventory, there, &copy),
+			   DOCA_ERROR_BAD_STATE);
+		if (i == 0) {
+			OK(doca_mmap_destroy(mmap));
+			CHECK_DOCA(doca_mmap_stop(mmap), DOCA_ERROR_INVALID_VALUE);
+			expect_violations(1, "it is freed");
+		}
+		/* Long after: what was destroyed is out of the quarantine as well. */
+		for (size_t j = 0; j < 300; j++) {
+			struct doca_pe *pe;
+
+			OK(doca_pe_create(&pe));
+			OK(doca_pe_destroy(pe));
+		}
+	}
+	OK(doca_buf_dec_refcount(there, NULL));
+	OK(doca_buf_dec_refcount(here, NULL));
+	bed_close(&bed);
+}
+
 /* The quarantine keeps what was destroyed for a while, not for ever. */
 static void
 test_quarantine_is_bounded(void)
@@ -581,5 +657,6 @@ TESTS(TEST(test_4_6_7_source_changed_in_flight), TEST(test_4_6_7_destination_wri
       TEST(test_a_corrupting_fault_is_no_violation), TEST(test_two_submits_at_once),
       TEST(test_every_call_notices_another_thread), TEST(test_destroying_an_engine_inside_it),
       TEST(test_states_in_the_text), TEST(test_uses_of_freed_objects),
-      TEST(test_quarantine_is_bounded), TEST(test_only_the_latest_violations_are_kept),
-      TEST(test_what_is_left_at_exit), TEST(test_abort_names_the_violation));
+      TEST(test_4_5_16_bufs_of_a_map_that_was_stopped), TEST(test_quarantine_is_bounded),
+      TEST(test_only_the_latest_violations_are_kept), TEST(test_what_is_left_at_exit),
+      TEST(test_abort_names_the_violation));
