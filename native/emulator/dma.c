@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doca_dma.h: DMA instances, their tasks, and what a task does. */
 #include "emu.h"
+#include "peer.h"
 #include "schedule.h"
 
 #include <stdlib.h>
@@ -388,7 +389,8 @@ check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *sr
 {
 	const uint8_t *to = dst->data + dst->data_len;
 
-	if (doca_unlikely((src->mmap->import != NULL) != (dst->mmap->import != NULL))) {
+	if (doca_unlikely(src->mmap->import != dst->mmap->import) &&
+	    !emu_import_is_same_memory(src->mmap->import, dst->mmap->import)) {
 		return; /* addresses of two processes */
 	}
 	if (src->data < to + len && to < src->data + src->data_len) {

@@ -125,6 +125,7 @@ struct emu_peer;
 /* What an imported map has more than others. */
 struct emu_import {
 	struct emu_peer *peer; /* NULL for the process' own export by the same device */
+	bool own;	       /* exported by this process */
 	struct emu_descriptor descriptor;
 };
 
@@ -174,6 +175,8 @@ doca_error_t
 emu_import_open(const void *data, size_t len, struct doca_dev *dev, struct emu_import **import);
 void
 emu_import_close(struct emu_import *import);
+bool
+emu_import_is_same_memory(const struct emu_import *a, const struct emu_import *b);
 doca_error_t
 emu_peer_copy(struct emu_import *to_import, uint8_t *to, struct emu_import *from_import,
 	      const uint8_t *from, size_t len);

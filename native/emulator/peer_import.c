@@ -330,7 +330,8 @@ emu_import_open(const void *data, size_t len, struct doca_dev *dev, struct emu_i
 		return DOCA_ERROR_NO_MEMORY;
 	}
 	opened->descriptor = descriptor;
-	if (emu_export_is_own(&descriptor) && strcmp(descriptor.ibdev, dev->device->ibdev) == 0 &&
+	opened->own = emu_export_is_own(&descriptor);
+	if (opened->own && strcmp(descriptor.ibdev, dev->device->ibdev) == 0 &&
 	    strcmp(descriptor.pci, dev->device->pci) == 0) {
 		result = status_code(emu_export_find_own(&descriptor));
 	} else {
@@ -367,6 +368,20 @@ emu_import_close(struct emu_import *import)
 	}
 	emu_sub(&emu_stats.live_imports, 1);
 	free(import);
+}
+
+/* Whether addresses of two maps are those of one process; an import of NULL is memory of this one. */
+bool
+emu_import_is_same_memory(const struct emu_import *a, const struct emu_import *b)
+{
+	bool a_is_here = a == NULL || a->own;
+	bool b_is_here = b == NULL || b->own;
+
+	if (a_is_here || b_is_here) {
+		return a_is_here && b_is_here;
+	}
+	return memcmp(a->descriptor.instance, b->descriptor.instance,
+		      sizeof(a->descriptor.instance)) == 0;
 }
 
 /* ---- copies ---- */

@@ -10,13 +10,15 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+void *export_at;
+
 /* Export fresh memory; the device is opened by name. */
 void
 export_open(struct exported *exported, const char *ibdev, size_t size, uint32_t permissions)
 {
 	exported->size = size;
 	exported->memory =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		mmap(export_at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(exported->memory != MAP_FAILED);
 	fill(exported->memory, size, 7);
 	exported->dev = open_dev(ibdev);

@@ -16,6 +16,9 @@ struct exported {
 	size_t desc_len;
 };
 
+/* Where export_open maps the next memory if there is room; NULL: anywhere. */
+extern void *export_at;
+
 void
 export_open(struct exported *exported, const char *ibdev, size_t size, uint32_t permissions);
 void

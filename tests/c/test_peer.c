@@ -121,6 +121,40 @@ test_4_5_13_importing_ones_own_export(void)
 	close_both(&bed, &exported, imported);
 }
 
+/* What this process exported is its memory by either way. */
+static void
+test_4_6_6_overlap_with_what_was_exported(void)
+{
+	struct exported exported;
+	struct doca_mmap *imported;
+	struct doca_mmap *local;
+	struct bed bed;
+
+	open_both(&bed, &exported, &imported, SIZE, READ_WRITE);
+	OK(doca_mmap_create(&local));
+	OK(doca_mmap_add_dev(local, bed.dev));
+	OK(doca_mmap_set_memrange(local, exported.memory, SIZE));
+	OK(doca_mmap_start(local));
+	for (size_t distance = 63; distance <= 64; distance++) {
+		struct doca_dma_task_memcpy *task;
+		union doca_data data = {.u64 = 0};
+		struct doca_buf *src;
+		struct doca_buf *dst;
+
+		OK(doca_buf_inventory_buf_get_by_data(bed.inventory, local, exported.memory, 64,
+						      &src));
+		OK(doca_buf_inventory_buf_get_by_addr(bed.inventory, imported,
+						      exported.memory + distance, 64, &dst));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, src, dst, data, &task));
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		bed_drain(&bed);
+		CHECK_EQ(bed.num_error, 0);
+		expect_violations(distance == 63, distance == 63 ? "overlap" : NULL);
+	}
+	OK(doca_mmap_destroy(local));
+	close_both(&bed, &exported, imported);
+}
+
 static void
 test_damaged_descriptors(void)
 {
@@ -529,8 +563,9 @@ test_floods_and_slow_clients(void)
 }
 
 TESTS(TEST(test_4_5_10_pull_and_push), TEST(test_4_5_11_12_15_the_range_is_the_exporters),
-      TEST(test_4_5_13_importing_ones_own_export), TEST(test_damaged_descriptors),
-      TEST(test_4_5_9_capabilities_and_permissions), TEST(test_4_5_8_an_export_ends),
-      TEST(test_unmapped_memory_is_an_error), TEST(test_lists_and_two_imports),
-      TEST(test_4_7_vanished), TEST(test_bounds_and_permissions_are_the_exporters),
-      TEST(test_any_message), TEST(test_floods_and_slow_clients));
+      TEST(test_4_5_13_importing_ones_own_export), TEST(test_4_6_6_overlap_with_what_was_exported),
+      TEST(test_damaged_descriptors), TEST(test_4_5_9_capabilities_and_permissions),
+      TEST(test_4_5_8_an_export_ends), TEST(test_unmapped_memory_is_an_error),
+      TEST(test_lists_and_two_imports), TEST(test_4_7_vanished),
+      TEST(test_bounds_and_permissions_are_the_exporters), TEST(test_any_message),
+      TEST(test_floods_and_slow_clients));

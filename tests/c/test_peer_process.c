@@ -37,6 +37,9 @@ exporter_main(void)
 	char command;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getenv("TEST_PEER_AT") != NULL) {
+		export_at = (void *)(uintptr_t)strtoull(getenv("TEST_PEER_AT"), NULL, 16);
+	}
 	export_open(&exported, NULL, SIZE, permissions);
 	CHECK_EQ(write(STDOUT_FILENO, exported.desc, exported.desc_len), exported.desc_len);
 	while (read(STDIN_FILENO, &command, 1) == 1) {
@@ -219,6 +222,64 @@ test_pull_and_push(void)
 		OK(doca_mmap_destroy(imported));
 		bed_close(&bed);
 	}
+}
+
+static void
+copy_imported(struct bed *bed, struct doca_mmap *from, uintptr_t src, struct doca_mmap *to,
+	      uintptr_t dst, size_t len)
+{
+	struct doca_dma_task_memcpy *task;
+	union doca_data data = {.u64 = 0};
+	struct doca_buf *src_buf;
+	struct doca_buf *dst_buf;
+
+	OK(doca_buf_inventory_buf_get_by_data(bed->inventory, from, (void *)src, len, &src_buf));
+	OK(doca_buf_inventory_buf_get_by_addr(bed->inventory, to, (void *)dst, len, &dst_buf));
+	OK(doca_dma_task_memcpy_alloc_init(bed->dma, src_buf, dst_buf, data, &task));
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+	bed_drain(bed);
+	CHECK_EQ(bed->num_error, 0);
+}
+
+/* An address of one exporter is none of another's, and one of this process is none of theirs. */
+static void
+test_4_6_6_overlap_is_within_one_memory(void)
+{
+	struct exporter exporters[2];
+	struct doca_mmap *imported[2];
+	struct doca_mmap *again;
+	struct bed bed;
+	uintptr_t base;
+	char at[20];
+
+	open_bed(&bed, 4);
+	exporter_start(&exporters[0]);
+	base = exporter_base(&exporters[0]);
+	snprintf(at, sizeof(at), "%llx", (unsigned long long)base);
+	setenv("TEST_PEER_AT", at, 1);
+	exporter_start(&exporters[1]);
+	unsetenv("TEST_PEER_AT");
+	CHECK_EQ(exporter_base(&exporters[1]), base);
+	imported[0] = import_from(&bed, &exporters[0]);
+	imported[1] = import_from(&bed, &exporters[1]);
+	again = import_from(&bed, &exporters[0]);
+	memset(bed.memory, 0xee, 64);
+	copy_imported(&bed, bed.mmap, (uintptr_t)bed.memory, imported[0], base, 64);
+	copy_imported(&bed, imported[0], base, imported[1], base, 64);
+	expect_violations(0, NULL);
+	CHECK_EQ(exporter_command(&exporters[1], 'c'), 'y');
+	copy_imported(&bed, imported[0], base, imported[0], base + 63, 64);
+	expect_violations(1, "overlap");
+	copy_imported(&bed, imported[0], base, again, base + 63, 64);
+	expect_violations(1, "overlap");
+	copy_imported(&bed, imported[0], base, again, base + 64, 64);
+	expect_violations(0, NULL);
+	OK(doca_mmap_destroy(again));
+	for (size_t i = 0; i < 2; i++) {
+		OK(doca_mmap_destroy(imported[i]));
+		exporter_end(&exporters[i], 0);
+	}
+	bed_close(&bed);
 }
 
 /* Neither the address range nor the memory of the exporter appears in this process. */
@@ -515,7 +576,8 @@ test_no_ptrace_is_needed(void)
 	bed_close(&bed);
 }
 
-TESTS(TEST(test_pull_and_push), TEST(test_the_importer_maps_nothing_of_the_exporter),
+TESTS(TEST(test_pull_and_push), TEST(test_4_6_6_overlap_is_within_one_memory),
+      TEST(test_the_importer_maps_nothing_of_the_exporter),
       TEST(test_killed_amid_a_thousand_copies), TEST(test_frozen), TEST(test_unmapped_and_revoked),
       TEST(test_fork_of_the_exporter), TEST(test_fork_of_the_importer), TEST(test_users),
       TEST(test_no_ptrace_is_needed));
