@@ -466,12 +466,22 @@ emu_sched_ready(struct doca_ctx *ctx)
 	return ready;
 }
 
+/* Which is due first: a task, if there is one, or the next of a context. */
+static const struct doca_task *
+sooner_locked(const struct doca_task *task, const struct doca_ctx *ctx)
+{
+	if (ctx->reporting != EMU_REPORT_SCHEDULED || ctx->heap_num == 0 || ctx->heap[0]->held) {
+		return task;
+	}
+	return task == NULL || ctx->heap[0]->due < task->due ? ctx->heap[0] : task;
+}
+
 /* Let the time pass that a program sleeps: until the next task of this progress engine is due. */
 void
 emu_sched_arm(struct doca_pe *pe)
 {
 	struct doca_ctx *ctx = pe->cursor;
-	uint64_t next = UINT64_MAX;
+	const struct doca_task *next = NULL;
 	bool ran = false;
 
 	if (emu_get(EMU_CLOCK) != CLOCK_AUTO) {
@@ -480,13 +490,10 @@ emu_sched_arm(struct doca_pe *pe)
 	emu_engine_lock();
 	for (uint32_t i = 0; i < pe->num_ctxs; i++, ctx = ctx->pe_next) {
 		ran = (ctx->clocked && run_locked(ctx)) || ran;
-		if (ctx->reporting == EMU_REPORT_SCHEDULED && ctx->heap_num != 0 &&
-		    !ctx->heap[0]->held && ctx->heap[0]->due < next) {
-			next = ctx->heap[0]->due;
-		}
+		next = sooner_locked(next, ctx);
 	}
-	if (next != UINT64_MAX) {
-		move_clock_locked(next);
+	if (next != NULL) {
+		move_clock_locked(next->due);
 	}
 	if (ran) {
 		tell_locked();
@@ -617,17 +624,15 @@ docaemu_hold(int on)
 static void
 sleep_on_locked(void)
 {
-	uint64_t next = UINT64_MAX;
+	const struct doca_task *next = NULL;
 
 	for (struct doca_ctx *ctx = emu_engine_ctxs(); ctx != NULL; ctx = ctx->engine_next) {
-		if (ctx->reporting == EMU_REPORT_SCHEDULED && ctx->heap_num != 0 &&
-		    atomic_load(&ctx->pe->arm) == EMU_ARMED && ctx->heap[0]->due < next &&
-		    !ctx->heap[0]->held) {
-			next = ctx->heap[0]->due;
+		if (atomic_load(&ctx->pe->arm) == EMU_ARMED) {
+			next = sooner_locked(next, ctx);
 		}
 	}
-	if (next != UINT64_MAX && emu_get(EMU_CLOCK) == CLOCK_AUTO) {
-		move_clock_locked(next);
+	if (next != NULL && emu_get(EMU_CLOCK) == CLOCK_AUTO) {
+		move_clock_locked(next->due);
 	}
 }
 

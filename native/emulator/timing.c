@@ -43,14 +43,19 @@ add(uint64_t a, uint64_t b)
 }
 
 static uint64_t
+multiply(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/* Not by way of femtoseconds: a few bytes a second are a number of them that has no room. */
+static uint64_t
 bytes_ps(uint64_t length, uint64_t fs_per_byte)
 {
-	uint64_t fs;
-
-	if (__builtin_mul_overflow(length, fs_per_byte, &fs)) {
-		return UINT64_MAX / 4;
-	}
-	return fs / 1000;
+	return add(multiply(length, fs_per_byte / 1000),
+		   multiply(length, fs_per_byte % 1000) / 1000);
 }
 
 /* Whether the settings ask for virtual time. */

@@ -59,7 +59,8 @@
  *     bandwidth=0               bytes per second; either one turns virtual time on, or replaces what
  *                               the profile says
  *     clock=auto                virtual time moves at an arm to the next completion, and in each
- *                               progress call by progress_cost; manual: by docaemu_time_advance() only
+ *                               progress call by progress_cost; manual: by docaemu_time_advance()
+ *                               only. It ends after 213 days: what would end later ends then
  *     progress_cost=50          nanoseconds
  *     latency_real=0            microseconds of real time from execution to completion; the workers
  *                               take all copies (no effect in engine=manual)

@@ -127,6 +127,67 @@ test_rates_of_the_profiles(void)
 	}
 }
 
+/* So slow that a copy takes days; and longer than the clock goes. */
+static void
+test_bytes_per_second(void)
+{
+	static const struct {
+		const char *settings;
+		size_t length;
+		uint64_t seconds;
+	} copies[] = {
+		{"bandwidth=1", 1, 1},
+		{"bandwidth=1", 32768, 32768},
+		{"bandwidth=2", 1 << 20, 1 << 19},
+		{"bandwidth=7", 7 << 17, 1 << 17},
+	};
+
+	configure("progress_cost=0");
+	for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++) {
+		uint64_t begin = virtual_ns();
+		uint64_t took;
+		struct bed bed;
+
+		configure(copies[i].settings);
+		bed_open(&bed, 2 << 20, 4);
+		bed_start(&bed);
+		bed_submit(&bed, 0, 0, 1 << 20, copies[i].length);
+		bed_drain(&bed);
+		took = virtual_ns() - begin;
+		printf("  %s, %zu bytes: %llu ns\n", copies[i].settings, copies[i].length,
+		       (unsigned long long)took);
+		CHECK(took > copies[i].seconds * 999999999 &&
+		      took <= copies[i].seconds * 1000000000);
+		bed_close(&bed);
+	}
+}
+
+static void
+test_the_end_of_time(void)
+{
+	struct bed bed;
+
+	configure("bandwidth=1");
+	bed_open(&bed, 22 << 20, 16);
+	bed_start(&bed);
+	for (size_t i = 0; i < 10; i++) {
+		bed_submit(&bed, i, 0, (2 << 20) * (i + 1), 2 << 20);
+	}
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 10);
+	for (size_t i = 0; i < 10; i++) {
+		CHECK_EQ(bed.order[i], i);
+		CHECK(memcmp(bed.memory, bed.memory + (2 << 20) * (i + 1), 2 << 20) == 0);
+	}
+	CHECK_EQ(virtual_ns(), UINT64_MAX / 1000);
+	CHECK_DOCA(docaemu_time_advance(1), DOCA_ERROR_INVALID_VALUE);
+	/* It goes on, in no time. */
+	bed_submit(&bed, 10, 0, 2 << 20, 64);
+	bed_drain(&bed);
+	CHECK_EQ(bed.num_ok, 11);
+	bed_close(&bed);
+}
+
 static void
 test_clock_by_hand(void)
 {
@@ -681,9 +742,10 @@ test_release_while_armed_in_virtual_time(void)
 
 TESTS(TEST(test_release_while_armed_in_virtual_time), TEST(test_late_engine),
       TEST(test_late_engine_without_latency), TEST(test_rates_of_the_profiles),
-      TEST(test_clock_by_hand), TEST(test_time_passes_without_waiting),
-      TEST(test_two_engines_share_the_clock), TEST(test_a_fault_in_virtual_time),
-      TEST(test_stop_does_not_wait_for_the_clock), TEST(test_hold_and_release),
-      TEST(test_release_before_the_execution), TEST(test_hold_outlasts_a_stop),
-      TEST(test_hold_in_the_middle), TEST(test_a_schedule_begins_late), TEST(test_orders),
-      TEST(test_ordered_completions_win), TEST(test_the_same_seed_gives_the_same_events));
+      TEST(test_bytes_per_second), TEST(test_the_end_of_time), TEST(test_clock_by_hand),
+      TEST(test_time_passes_without_waiting), TEST(test_two_engines_share_the_clock),
+      TEST(test_a_fault_in_virtual_time), TEST(test_stop_does_not_wait_for_the_clock),
+      TEST(test_hold_and_release), TEST(test_release_before_the_execution),
+      TEST(test_hold_outlasts_a_stop), TEST(test_hold_in_the_middle),
+      TEST(test_a_schedule_begins_late), TEST(test_orders), TEST(test_ordered_completions_win),
+      TEST(test_the_same_seed_gives_the_same_events));
