@@ -299,7 +299,7 @@ fork_parent(void)
 	emu_engine_fork_parent();
 }
 
-/* The child begins with no objects; those of the parent are memory it does not touch. */
+/* The child begins with no objects, and has counted nothing; what is the parent's is memory it does not touch. */
 static void
 fork_child(void)
 {
@@ -310,6 +310,7 @@ fork_child(void)
 	emu_export_fork_child();
 	emu_import_fork_child();
 	emu_sched_fork_child();
+	emu_violations_forget();
 	memset(&emu_stats, 0, sizeof(emu_stats));
 	pthread_mutex_unlock(&emu_lock);
 	emu_engine_fork_child();
@@ -486,9 +487,11 @@ docaemu_reset(void)
 	atomic_store(&emu_special, 0);
 	settings_default();
 	emu_devices_forget_past();
-	emu_violations_reset();
 	emu_sched_reset();
-	emu_pes_reset_stats();
+	pthread_mutex_lock(&emu_lock);
+	emu_violations_forget();
+	emu_pes_forget_past();
+	pthread_mutex_unlock(&emu_lock);
 	memset(&emu_stats, 0, sizeof(emu_stats));
 	return DOCA_SUCCESS;
 }

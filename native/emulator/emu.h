@@ -177,7 +177,7 @@ void
 emu_violation(const char *func, const void *object, uint32_t magic, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void
-emu_violations_reset(void);
+emu_violations_forget(void);
 void
 emu_read_live(struct docaemu_live *now);
 void
@@ -659,7 +659,7 @@ emu_pes_spurious(void);
 void
 emu_pes_collect(struct docaemu_counters *counters, uint64_t *in_flight);
 void
-emu_pes_reset_stats(void);
+emu_pes_forget_past(void);
 
 /* Whether another thread is inside this progress engine. */
 static inline bool

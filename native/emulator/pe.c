@@ -161,13 +161,11 @@ emu_pes_collect(struct docaemu_counters *counters, uint64_t *in_flight)
 	*in_flight = sum;
 }
 
-/* Forget what destroyed engines counted; there are no others at a reset. */
+/* Forget what destroyed engines counted, when there are no others; emu_lock is held. */
 void
-emu_pes_reset_stats(void)
+emu_pes_forget_past(void)
 {
-	pthread_mutex_lock(&emu_lock);
 	past_pes = (struct docaemu_counters){0};
-	pthread_mutex_unlock(&emu_lock);
 }
 
 /* Make every handle readable without a reason. */
@@ -186,6 +184,7 @@ void
 emu_pe_fork_child(void)
 {
 	all_pes = NULL;
+	emu_pes_forget_past();
 }
 
 doca_error_t

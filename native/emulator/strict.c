@@ -213,13 +213,11 @@ docaemu_violations(char *buf, size_t size)
 	return num;
 }
 
-/* Forget the violations. */
+/* Forget the violations and the copies; emu_lock is held. */
 void
-emu_violations_reset(void)
+emu_violations_forget(void)
 {
-	pthread_mutex_lock(&emu_lock);
 	num_violations = 0;
-	pthread_mutex_unlock(&emu_lock);
 	atomic_store(&num_copies, 0);
 }
 

@@ -108,7 +108,10 @@ extern "C" {
 
 #define DOCAEMU_API __attribute__((visibility("default"))) DOCA_USED
 
-/* What happened since the start or the last docaemu_reset(). */
+/*
+ * What happened since the start or the last docaemu_reset(). A child of fork() begins with none of its
+ * parent's objects, counts, violations and copies; settings, faults and the virtual clock it takes over.
+ */
 struct docaemu_counters {
 	uint64_t progress_calls;
 	uint64_t progress_empty; /* of those, the ones that returned 0 */

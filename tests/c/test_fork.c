@@ -95,6 +95,50 @@ test_fork_leaves_the_library_usable(void)
 	}
 }
 
+/* A child has counted nothing, neither objects nor what its parent did; how it is configured stays. */
+static void
+test_fork_begins_to_count(void)
+{
+	struct docaemu_counters now;
+	struct docaemu_copy copies[1];
+	struct doca_pe *pe;
+	struct bed bed;
+	size_t num;
+	pid_t child;
+
+	configure("version=7.0.1");
+	for (int i = 0; i < 2; i++) {
+		bed_open(&bed, 4096, 4);
+		bed_start(&bed);
+		bed_submit(&bed, 0, 0, 2048, 8);
+		bed_drain(&bed);
+		if (i == 0) {
+			bed_close(&bed);
+		}
+	}
+	OK(doca_pe_create(&pe));
+	OK(doca_pe_destroy(pe));
+	CHECK_DOCA(doca_pe_destroy(pe), DOCA_ERROR_INVALID_VALUE);
+	CHECK_EQ(counters().submits, 2);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		now = counters();
+		for (size_t i = 0; i < sizeof(now) / sizeof(uint64_t); i++) {
+			CHECK_EQ(((uint64_t *)&now)[i] * 1000 + i, i);
+		}
+		CHECK_EQ(docaemu_violations(NULL, 0), 0);
+		OK(docaemu_last_copies(copies, 1, &num));
+		CHECK_EQ(num, 0);
+		CHECK(strcmp(doca_version_runtime(), "7.0.1") == 0);
+		_exit(0);
+	}
+	CHECK_EQ(wait_for(child), 0);
+	CHECK_EQ(counters().submits, 2);
+	expect_violations(1, "it is freed");
+	bed_close(&bed);
+}
+
 /* What the parent exported and imported can be destroyed in the child, which takes it from nobody. */
 static void
 test_fork_with_exports_and_imports(void)
@@ -298,6 +342,6 @@ test_environment_that_cannot_be_read(void)
 	}
 }
 
-TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_fork_with_exports_and_imports),
-      TEST(test_strict_abort), TEST(test_environment), TEST(test_environment_that_takes_a_while),
-      TEST(test_environment_that_cannot_be_read));
+TESTS(TEST(test_fork_leaves_the_library_usable), TEST(test_fork_begins_to_count),
+      TEST(test_fork_with_exports_and_imports), TEST(test_strict_abort), TEST(test_environment),
+      TEST(test_environment_that_takes_a_while), TEST(test_environment_that_cannot_be_read));
