@@ -271,7 +271,6 @@ settings_default(void)
 		atomic_store(&emu_settings[i], settings[i].initial);
 	}
 	emu_version_set(NULL);
-	emu_devices_default();
 	emu_engine_reseed();
 	emu_chaos_configured();
 	emu_sched_configured();
@@ -362,6 +361,8 @@ init_once(void)
 	const char *text = secure_getenv("DOCAEMU_CONFIG");
 
 	settings_default();
+	/* Without memory there is no device; docaemu_reset() tries again, and says so. */
+	(void)emu_devices_default();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	if (path != NULL && path[0] != '\0') {
 		char *content = read_file(path);
@@ -475,6 +476,7 @@ doca_error_t
 docaemu_reset(void)
 {
 	struct docaemu_live live;
+	doca_error_t result;
 
 	emu_init();
 	emu_read_live(&live);
@@ -482,6 +484,11 @@ docaemu_reset(void)
 		    live.ctxs + live.tasks !=
 	    0) {
 		return DOCA_ERROR_IN_USE;
+	}
+	/* First what can fail. */
+	result = emu_devices_default();
+	if (result != DOCA_SUCCESS) {
+		return result;
 	}
 	emu_faults_reset();
 	atomic_store(&emu_special, 0);

@@ -201,6 +201,7 @@ docaemu_configure(const char *text, char *error, size_t error_size);
  *
  * @retval DOCA_SUCCESS
  * @retval DOCA_ERROR_IN_USE objects are alive; nothing was changed
+ * @retval DOCA_ERROR_NO_MEMORY nothing was changed
  *
  * Any thread.
  */

@@ -367,7 +367,7 @@ def reset() -> None:
     Return to the defaults: settings, devices, faults, counters, violations.
 
     Raises:
-        RuntimeError: If DOCA objects are alive.
+        RuntimeError: If DOCA objects are alive, or memory runs out; nothing was changed.
 
     Source: ``docaemu_reset``.
     """

@@ -155,6 +155,31 @@ test_configuration(void)
 	EXHAUST(docaemu_configure("fault op=pe_create", NULL, 0));
 }
 
+/* All or nothing: a reset that cannot have its device leaves what there was. */
+static void
+test_reset(void)
+{
+	struct doca_devinfo **list;
+	char name[DOCA_DEVINFO_IBDEV_NAME_SIZE];
+	uint32_t num;
+
+	configure("version=7.0.1\ndevice a\ndevice b\nfault op=pe_create");
+	left = 0;
+	CHECK_DOCA(docaemu_reset(), DOCA_ERROR_NO_MEMORY);
+	left = -1;
+	CHECK(strcmp(doca_version_runtime(), "7.0.1") == 0);
+	OK(doca_devinfo_create_list(&list, &num));
+	CHECK_EQ(num, 2);
+	OK(doca_devinfo_destroy_list(list));
+	EXHAUST(docaemu_reset());
+	CHECK(strcmp(doca_version_runtime(), "7.0.1") != 0);
+	OK(doca_devinfo_create_list(&list, &num));
+	CHECK_EQ(num, 1);
+	OK(doca_devinfo_get_ibdev_name(list[0], name, sizeof(name)));
+	CHECK(strcmp(name, "mlx5_0") == 0);
+	OK(doca_devinfo_destroy_list(list));
+}
+
 /* How many lines a message for the standard output makes. */
 static size_t
 lines_of_a_message(void)
@@ -257,5 +282,5 @@ test_huge_pages_that_are_not_there(void)
 }
 
 TESTS(TEST(test_4_1_mmap_create__buf_inventory_create__pe_create__dma_create),
-      TEST(test_configuration), TEST(test_log_backends), TEST(test_opening_a_channel),
-      TEST(test_huge_pages_that_are_not_there));
+      TEST(test_configuration), TEST(test_reset), TEST(test_log_backends),
+      TEST(test_opening_a_channel), TEST(test_huge_pages_that_are_not_there));
