@@ -10,9 +10,10 @@ import pytest
 
 from aiodocadma.emulator import emulator_path
 
-# A program of its own: it opens the file, submits a copy, closes the file, and lives on until a worker ended the copy.
+# A program of its own: it opens the file, submits a copy, closes the file, and lives on until a worker has ended the
+# copy, which makes the handle of the engine readable.
 PROGRAM = """
-import sys, time
+import sys
 from aiodocadma.testing.conformance._abi import Abi
 from aiodocadma.testing.conformance._bed import Bed
 
@@ -20,12 +21,12 @@ abi = Abi(sys.argv[1])
 bed = Bed(abi)
 bed.configure("latency_real=10000")
 bed.open()
+bed.arm()
 bed.copy(0, 0, 4096, 64)
 for library in abi._libraries:
     abi.ffi.dlclose(library)
 abi.control_ffi.dlclose(abi.control)
-time.sleep(0.04)
-print("alive")
+print("alive" if bed.readable(10) else "no worker is")
 """
 
 
