@@ -89,6 +89,7 @@ doca_buf_dec_refcount(struct doca_buf *buf, uint16_t *refcount)
 			emu_violation(__func__, buf, EMU_MAGIC_BUF,
 				      "the last reference went while a task is in flight on it");
 			buf->dropped = true;
+			buf->object.magic |= EMU_DEAD;
 		} else {
 			emu_buf_release(buf);
 		}

@@ -419,7 +419,7 @@ struct doca_buf {
 	struct doca_buf *last; /* of a head with elements, else NULL */
 	uint32_t in_flight;    /* tasks at work on it */
 	uint16_t refcount;
-	bool dropped; /* refcount fell to 0 in flight: freed when the task ends */
+	bool dropped; /* refcount fell to 0 in flight: dead, but used until the task ends */
 };
 
 struct emu_buf_chunk {

@@ -599,6 +599,10 @@ test_violations_of_tasks(void)
 	OK(doca_buf_dec_refcount(dst, NULL));
 	expect_violations(1, "in flight on it");
 	CHECK_EQ(live().bufs, 2);
+	/* for its user it is freed at once */
+	CHECK_DOCA(doca_buf_inc_refcount(dst, NULL), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_buf_dec_refcount(dst, NULL), DOCA_ERROR_BAD_STATE);
+	expect_violations(2, "it is freed");
 	run(&bed);
 	CHECK_EQ(bed.num_ok, 1);
 	CHECK_EQ(live().bufs, 1);
