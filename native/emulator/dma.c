@@ -415,6 +415,9 @@ unusable(const struct doca_dma_task_memcpy *task)
 	if (!emu_is(task->src, EMU_MAGIC_BUF) || !emu_is(task->dst, EMU_MAGIC_BUF)) {
 		return "source or destination is no live buf";
 	}
+	if (task->src->prev != NULL || task->dst->prev != NULL) {
+		return "a buf is an element of a list, not its head";
+	}
 	if (!maps_are_started(task->src) || !maps_are_started(task->dst)) {
 		return "a buf points into a map that is not started";
 	}
@@ -557,7 +560,8 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	task->planned = DOCA_SUCCESS;
 	task->special = 0;
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
-			src->next == NULL && dst->next == NULL && src->data_len - 1 < max &&
+			src->next == NULL && dst->next == NULL && src->prev == NULL &&
+			dst->prev == NULL && src->data_len - 1 < max &&
 			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
 			emu_mmap_is_reached(src->mmap, ctx->dev) &&
 			emu_mmap_is_reached(dst->mmap, ctx->dev))) {

@@ -572,6 +572,51 @@ test_elements_of_a_list_in_flight(void)
 	bed_close(&bed);
 }
 
+/* Nobody holds an element but its list: its head may go, and take it along, while a task is at work on it. */
+static void
+test_4_6_8_elements_are_not_held(void)
+{
+	for (int side = 0; side < 2; side++) {
+		struct doca_dma_task_memcpy *task;
+		union doca_data data = {.u64 = 0};
+		struct doca_buf *head;
+		struct doca_buf *element;
+		struct doca_buf *other;
+		struct bed bed;
+
+		configure("engine=manual");
+		bed_open(&bed, 4096, 4);
+		bed_start(&bed);
+		bed.free_tasks = false;
+		head = side == 0 ? bed_src(&bed, 0, 32) : bed_dst(&bed, 0, 32);
+		element = side == 0 ? bed_src(&bed, 32, 32) : bed_dst(&bed, 32, 32);
+		other = side == 0 ? bed_dst(&bed, 2048, 32) : bed_src(&bed, 2048, 32);
+		OK(doca_buf_chain_list(head, element));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, side == 0 ? element : other,
+						   side == 0 ? other : element, data, &task));
+		CHECK_DOCA(doca_task_try_submit(doca_dma_task_memcpy_as_task(task)),
+			   DOCA_ERROR_INVALID_VALUE);
+		expect_violations(0, NULL);
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		expect_violations(1, "an element of a list, not its head");
+		OK(doca_buf_dec_refcount(head, NULL));
+		expect_violations(0, NULL);
+		/* Others get what was freed, and keep it. */
+		head = bed_src(&bed, 0, 8);
+		element = bed_src(&bed, 8, 8);
+		run(&bed);
+		CHECK_EQ(bed.num_error, 1);
+		CHECK_EQ(bed.status[0], DOCA_ERROR_IO_FAILED);
+		doca_task_free(doca_dma_task_memcpy_as_task(task));
+		OK(doca_buf_dec_refcount(head, NULL));
+		OK(doca_buf_dec_refcount(element, NULL));
+		OK(doca_buf_dec_refcount(other, NULL));
+		expect_violations(0, NULL);
+		CHECK_EQ(live().bufs, 0);
+		bed_close(&bed);
+	}
+}
+
 static void
 test_violations_of_tasks(void)
 {
@@ -662,4 +707,5 @@ TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_3_18_full_queue_is_again), TEST(test_4_3_19_20_without_flush_nothing_begins),
       TEST(test_4_3_21_ordered_completions), TEST(test_4_6_4_destination_is_appended_to),
       TEST(test_4_6_9_10_lists_on_both_sides), TEST(test_elements_of_a_list_in_flight),
-      TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));
+      TEST(test_4_6_8_elements_are_not_held), TEST(test_violations_of_tasks),
+      TEST(test_4_6_6_overlap_is_a_violation));
