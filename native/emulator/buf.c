@@ -28,7 +28,10 @@ check_in_flight(const char *func, const struct doca_buf *buf)
 	}
 }
 
-/* Return a head and its elements to their inventories; their magic says dead from now on. */
+/*
+ * Return a head and its elements to their inventories; their magic says dead from now on. An element that
+ * was chained while a task was at work on it follows when the task ends.
+ */
 void
 emu_buf_release(struct doca_buf *head)
 {
@@ -36,8 +39,14 @@ emu_buf_release(struct doca_buf *head)
 		struct doca_buf *next = head->next;
 		struct doca_buf_inventory *inventory = head->inventory;
 
-		emu_mmap_put(head->mmap);
 		head->object.magic = EMU_MAGIC_BUF | EMU_DEAD;
+		if (doca_unlikely(head->in_flight != 0)) {
+			head->next = NULL;
+			head->dropped = true;
+			head = next;
+			continue;
+		}
+		emu_mmap_put(head->mmap);
 		head->refcount = 0;
 		head->next = inventory->free_list;
 		inventory->free_list = head;

@@ -617,6 +617,55 @@ test_4_6_8_elements_are_not_held(void)
 	}
 }
 
+/* What is chained in flight, which is told, can go with its new head, but not before its own task ends. */
+static void
+test_4_6_8_freed_with_a_list_in_flight(void)
+{
+	for (int side = 0; side < 2; side++) {
+		struct doca_dma_task_memcpy *task;
+		struct doca_buf *others[3];
+		struct doca_buf *chained;
+		struct doca_buf *head;
+		struct bed bed;
+
+		configure("engine=manual");
+		bed_open(&bed, 4096, 4);
+		bed_start(&bed);
+		bed.free_tasks = false;
+		task = (struct doca_dma_task_memcpy *)bed_task(&bed, 0, 0, 2048, 64);
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		chained = side == 0
+				  ? (struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task)
+				  : doca_dma_task_memcpy_get_dst(task);
+		head = bed_src(&bed, 1000, 8);
+		OK(doca_buf_chain_list(head, chained));
+		OK(doca_buf_chain_list(head, bed_src(&bed, 1008, 8)));
+		expect_violations(1, "a task is in flight on it");
+		OK(doca_buf_dec_refcount(head, NULL));
+		CHECK_EQ(live().bufs, 2);
+		CHECK_DOCA(doca_buf_inc_refcount(chained, NULL), DOCA_ERROR_INVALID_VALUE);
+		expect_violations(1, "it is freed");
+		for (size_t i = 0; i < 3; i++) {
+			others[i] = bed_src(&bed, i, 1);
+			CHECK(others[i] != chained);
+		}
+		run(&bed);
+		CHECK_EQ(bed.num_ok, 1);
+		CHECK(memcmp(bed.memory, bed.memory + 2048, 64) == 0);
+		CHECK_EQ(live().bufs, 4);
+		for (size_t i = 0; i < 3; i++) {
+			OK(doca_buf_dec_refcount(others[i], NULL));
+		}
+		OK(doca_buf_dec_refcount(
+			side == 0
+				? doca_dma_task_memcpy_get_dst(task)
+				: (struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(task),
+			NULL));
+		doca_task_free(doca_dma_task_memcpy_as_task(task));
+		bed_close(&bed);
+	}
+}
+
 static void
 test_violations_of_tasks(void)
 {
@@ -707,5 +756,5 @@ TESTS(TEST(test_4_6_2_bytes_are_copied), TEST(test_4_3_1_3_one_step_per_call),
       TEST(test_4_3_18_full_queue_is_again), TEST(test_4_3_19_20_without_flush_nothing_begins),
       TEST(test_4_3_21_ordered_completions), TEST(test_4_6_4_destination_is_appended_to),
       TEST(test_4_6_9_10_lists_on_both_sides), TEST(test_elements_of_a_list_in_flight),
-      TEST(test_4_6_8_elements_are_not_held), TEST(test_violations_of_tasks),
-      TEST(test_4_6_6_overlap_is_a_violation));
+      TEST(test_4_6_8_elements_are_not_held), TEST(test_4_6_8_freed_with_a_list_in_flight),
+      TEST(test_violations_of_tasks), TEST(test_4_6_6_overlap_is_a_violation));
