@@ -156,10 +156,13 @@ doca_ctx_stop(struct doca_ctx *ctx)
 	EMU_ENTER("ctx_stop");
 	EMU_CHECK(ctx, EMU_MAGIC_CTX);
 	pe = ctx->pe;
-	if (pe != NULL && emu_pe_is_foreign(pe, __func__)) {
+	if (pe == NULL) {
+		return DOCA_ERROR_NOT_CONNECTED;
+	}
+	if (emu_pe_is_foreign(pe, __func__)) {
 		return DOCA_ERROR_BAD_STATE;
 	}
-	if (pe != NULL && emu_pe_in_callback(pe) && emu_get(EMU_STRICT_CLIENT) != 0) {
+	if (emu_pe_in_callback(pe) && emu_get(EMU_STRICT_CLIENT) != 0) {
 		emu_violation(__func__, ctx, EMU_MAGIC_CTX, "called from a callback");
 	}
 	if (ctx->state == DOCA_CTX_STATE_IDLE) {

@@ -29,6 +29,7 @@ test_4_4_1_start_needs_engine_and_tasks(void)
 	OK(doca_dma_create(dev, &dma));
 	ctx = doca_dma_as_ctx(dma);
 	CHECK_DOCA(doca_ctx_start(ctx), DOCA_ERROR_NOT_CONNECTED);
+	CHECK_DOCA(doca_ctx_stop(ctx), DOCA_ERROR_NOT_CONNECTED);
 	OK(doca_pe_connect_ctx(pe, ctx));
 	CHECK_DOCA(doca_ctx_start(ctx), DOCA_ERROR_INITIALIZATION);
 	CHECK_DOCA(doca_dma_task_memcpy_set_conf(dma, NULL, NULL, 1), DOCA_ERROR_INVALID_VALUE);

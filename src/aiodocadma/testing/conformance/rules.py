@@ -93,7 +93,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _codes("pe_get_num_inflight_tasks", "INVALID_VALUE; so of a context"),
     _codes("pe_set_event_mode", "INVALID_VALUE for an unknown mode"),
     _codes("ctx_start", "INVALID_VALUE; NOT_CONNECTED without an engine"),
-    _codes("ctx_stop", "IN_PROGRESS while tasks are out; INVALID_VALUE"),
+    _codes("ctx_stop", "IN_PROGRESS while tasks are out; INVALID_VALUE; NOT_CONNECTED"),
     _codes("ctx_setters", "INVALID_VALUE: `ctx_set_user_data`, `ctx_set_state_changed_cb`, `ctx_get_*`"),
     _codes("task_submit", "any code leaves the task with the user; so `task_submit_ex`"),
     _codes("task_try_submit", "INVALID_VALUE for a task that fails validation; it was not submitted"),

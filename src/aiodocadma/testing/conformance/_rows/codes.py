@@ -531,6 +531,7 @@ def test_4_1_ctx_start(t: Bed) -> None:
 @case()
 def test_4_1_ctx_stop(t: Bed) -> None:
     t.expect("INVALID_VALUE", "ctx_stop", t.null)
+    t.expect("NOT_CONNECTED", "ctx_stop", t.abi.doca_dma_as_ctx(t.create("dma", t.dev)))
     t.open()
     task = t.task(t.src(0, 8), t.dst(4096, 8))
     t.expect("IN_PROGRESS", "ctx_stop", t.ctx)
