@@ -10,6 +10,9 @@
 #define EMU_DEFAULT_MAX_DEVICES 128
 
 #define EMU_PCI_FLAGS ((uint32_t)(DOCA_ACCESS_FLAG_PCI_READ_ONLY | DOCA_ACCESS_FLAG_PCI_READ_WRITE))
+/* A user of a card was refused the two together; the header does not say so. */
+#define EMU_RELAXED_WRITE \
+	((uint32_t)(DOCA_ACCESS_FLAG_PCI_READ_WRITE | DOCA_ACCESS_FLAG_PCI_RELAXED_ORDERING))
 #define EMU_ALL_FLAGS \
 	((uint32_t)(DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | DOCA_ACCESS_FLAG_RDMA_READ | \
 		    DOCA_ACCESS_FLAG_RDMA_WRITE | DOCA_ACCESS_FLAG_RDMA_ATOMIC | \
@@ -331,7 +334,8 @@ doca_mmap_set_permissions(struct doca_mmap *mmap, uint32_t access_mask)
 {
 	EMU_ENTER("mmap_set_permissions");
 	EMU_CHECK(mmap, EMU_MAGIC_MMAP);
-	if ((access_mask & ~EMU_ALL_FLAGS) != 0 || (access_mask & EMU_PCI_FLAGS) == EMU_PCI_FLAGS) {
+	if ((access_mask & ~EMU_ALL_FLAGS) != 0 || (access_mask & EMU_PCI_FLAGS) == EMU_PCI_FLAGS ||
+	    (access_mask & EMU_RELAXED_WRITE) == EMU_RELAXED_WRITE) {
 		return DOCA_ERROR_INVALID_VALUE;
 	}
 	if (mmap->started) {

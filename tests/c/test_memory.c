@@ -72,6 +72,12 @@ test_4_5_4_permission_combinations(void)
 							   DOCA_ACCESS_FLAG_PCI_READ_WRITE),
 		   DOCA_ERROR_INVALID_VALUE);
 	CHECK_DOCA(doca_mmap_set_permissions(mmap, 128), DOCA_ERROR_INVALID_VALUE);
+	CHECK_DOCA(doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE |
+							   DOCA_ACCESS_FLAG_PCI_READ_WRITE |
+							   DOCA_ACCESS_FLAG_PCI_RELAXED_ORDERING),
+		   DOCA_ERROR_INVALID_VALUE);
+	OK(doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE |
+						   DOCA_ACCESS_FLAG_PCI_RELAXED_ORDERING));
 	OK(doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_LOCAL_READ_WRITE |
 						   DOCA_ACCESS_FLAG_PCI_READ_WRITE));
 	OK(doca_mmap_destroy(mmap));

@@ -198,7 +198,12 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("4.5.1", "Setters in any order before the start; after it they fail", "header"),
     Rule("4.5.2", "The range is set once in the life of a map", "header"),
     Rule("4.5.3", "Local read and write is the permission unless set", "inferred"),
-    Rule("4.5.4", "PCI read-only and read-write exclude each other; undefined bits are refused", "header"),
+    Rule(
+        "4.5.4",
+        "PCI read-only and read-write exclude each other; undefined bits are refused; the emulator refuses relaxed "
+        "ordering with PCI read-write, too",
+        "header, third party",
+    ),
     Rule("4.5.4a", "A device of the process that made the map is a local one", "header"),
     Rule("4.5.5", "Local and PCI write, with RDMA bits, or with relaxed ordering, combine", "sample"),
     Rule("4.5.6", "PCI write alone is enough for a destination", "third party"),
