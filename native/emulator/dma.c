@@ -494,6 +494,10 @@ plan_slow(struct doca_dma_task_memcpy *task, bool validate)
 	for (const struct doca_buf *dst = task->dst; dst != NULL; dst = dst->next) {
 		note_map(dst->mmap, ctx->user_bit);
 	}
+	if (task->dst->in_flight != 0) {
+		emu_violation("doca_task_submit", task, EMU_MAGIC_TASK,
+			      "another task is in flight on the destination");
+	}
 	((struct doca_buf *)(uintptr_t)task->src)->in_flight++;
 	task->dst->in_flight++;
 	task->held = 1;
@@ -561,7 +565,7 @@ emu_dma_plan(struct doca_dma_task_memcpy *task, bool validate)
 	task->special = 0;
 	if (doca_likely(emu_is(src, EMU_MAGIC_BUF) && emu_is(dst, EMU_MAGIC_BUF) &&
 			src->next == NULL && dst->next == NULL && src->prev == NULL &&
-			dst->prev == NULL && src->data_len - 1 < max &&
+			dst->prev == NULL && dst->in_flight == 0 && src->data_len - 1 < max &&
 			src->data_len <= emu_buf_room(dst) && dst->mmap->writable &&
 			emu_mmap_is_reached(src->mmap, ctx->dev) &&
 			emu_mmap_is_reached(dst->mmap, ctx->dev))) {

@@ -80,6 +80,52 @@ test_4_6_7_destination_written_in_flight(void)
 	bed_close(&bed);
 }
 
+/* One buf for two tasks: which bytes it has in the end, and how many, nobody can tell. */
+static void
+test_4_6_7_a_buf_in_flight_as_destination(void)
+{
+	struct doca_dma_task_memcpy *tasks[3];
+	union doca_data data = {.u64 = 0};
+	struct doca_buf *src;
+	struct doca_buf *dst;
+	struct bed bed;
+
+	configure("engine=manual");
+	bed_open(&bed, 4096, 4);
+	bed_start(&bed);
+	bed.free_tasks = false;
+	src = bed_src(&bed, 0, 32);
+	dst = bed_dst(&bed, 2048, 128);
+	for (size_t i = 0; i < 3; i++) {
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, src, dst, data, &tasks[i]));
+	}
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(tasks[0])));
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(tasks[1])));
+	expect_violations(1, "another task is in flight on the destination");
+	doca_dma_task_memcpy_set_src(tasks[2], bed_src(&bed, 1000, 8));
+	doca_dma_task_memcpy_set_dst(tasks[2], src);
+	OK(doca_buf_set_data_len(src, 24));
+	expect_violations(1, "doca_buf_set_data_len");
+	OK(doca_task_submit(doca_dma_task_memcpy_as_task(tasks[2])));
+	expect_violations(1, "another task is in flight on the destination");
+	run(&bed);
+	CHECK_EQ(bed.num_ok, 3);
+	OK(doca_buf_dec_refcount(
+		(struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(tasks[2]), NULL));
+	/* One after the other is right, and so is a source for many. */
+	for (size_t i = 0; i < 2; i++) {
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(tasks[i])));
+		run(&bed);
+		doca_task_free(doca_dma_task_memcpy_as_task(tasks[i]));
+	}
+	doca_dma_task_memcpy_set_src(tasks[2], NULL);
+	doca_dma_task_memcpy_set_dst(tasks[2], NULL);
+	doca_task_free(doca_dma_task_memcpy_as_task(tasks[2]));
+	OK(doca_buf_dec_refcount(src, NULL));
+	OK(doca_buf_dec_refcount(dst, NULL));
+	bed_close(&bed);
+}
+
 static void
 test_4_6_7_lists_in_flight(void)
 {
@@ -653,10 +699,10 @@ test_abort_names_the_violation(void)
 }
 
 TESTS(TEST(test_4_6_7_source_changed_in_flight), TEST(test_4_6_7_destination_written_in_flight),
-      TEST(test_4_6_7_lists_in_flight), TEST(test_checksums_in_every_engine),
-      TEST(test_a_corrupting_fault_is_no_violation), TEST(test_two_submits_at_once),
-      TEST(test_every_call_notices_another_thread), TEST(test_destroying_an_engine_inside_it),
-      TEST(test_states_in_the_text), TEST(test_uses_of_freed_objects),
-      TEST(test_4_5_16_bufs_of_a_map_that_was_stopped), TEST(test_quarantine_is_bounded),
-      TEST(test_only_the_latest_violations_are_kept), TEST(test_what_is_left_at_exit),
-      TEST(test_abort_names_the_violation));
+      TEST(test_4_6_7_a_buf_in_flight_as_destination), TEST(test_4_6_7_lists_in_flight),
+      TEST(test_checksums_in_every_engine), TEST(test_a_corrupting_fault_is_no_violation),
+      TEST(test_two_submits_at_once), TEST(test_every_call_notices_another_thread),
+      TEST(test_destroying_an_engine_inside_it), TEST(test_states_in_the_text),
+      TEST(test_uses_of_freed_objects), TEST(test_4_5_16_bufs_of_a_map_that_was_stopped),
+      TEST(test_quarantine_is_bounded), TEST(test_only_the_latest_violations_are_kept),
+      TEST(test_what_is_left_at_exit), TEST(test_abort_names_the_violation));
