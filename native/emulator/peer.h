@@ -168,7 +168,7 @@ emu_client_drop(struct emu_client *client);
 bool
 emu_client_serve(struct emu_client *client);
 bool
-emu_peer_move_own(bool write, uint8_t *staging, uint8_t *memory, size_t len);
+emu_peer_move_own(bool to_memory, uint8_t *staging, uint8_t *memory, size_t len);
 
 /* peer_import.c */
 doca_error_t

@@ -10,6 +10,7 @@
 
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 /* ---- who may ask ---- */
@@ -98,16 +99,51 @@ reply(struct emu_client *client, const struct emu_peer_reply *message, int fd)
 	return sendmsg(client->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message);
 }
 
+#define EMU_PIPE_BYTES (64u << 10)
+
+/*
+ * Move bytes through the kernel by way of a pipe, in twice the time. By plain system calls: those of the C
+ * library are watched by sanitizers, which take them for accesses of the program.
+ */
+static bool
+move_by_pipe(const uint8_t *from, uint8_t *to, size_t len)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+		return false;
+	}
+	while (len != 0) {
+		long n = syscall(SYS_write, ends[1], from,
+				 len < EMU_PIPE_BYTES ? len : EMU_PIPE_BYTES);
+
+		if (n <= 0 || syscall(SYS_read, ends[0], to, n) != n) {
+			break;
+		}
+		from += n;
+		to += n;
+		len -= (size_t)n;
+	}
+	close(ends[0]);
+	close(ends[1]);
+	return len == 0;
+}
+
 /* Move bytes between the staging and memory of this process that may not exist. */
 bool
-emu_peer_move_own(bool write, uint8_t *staging, uint8_t *memory, size_t len)
+emu_peer_move_own(bool to_memory, uint8_t *staging, uint8_t *memory, size_t len)
 {
 	while (len != 0) {
 		struct iovec local = {staging, len};
 		struct iovec own = {memory, len};
-		ssize_t n = write ? process_vm_writev(getpid(), &local, 1, &own, 1, 0)
-				  : process_vm_readv(getpid(), &local, 1, &own, 1, 0);
+		ssize_t n = to_memory ? process_vm_writev(getpid(), &local, 1, &own, 1, 0)
+				      : process_vm_readv(getpid(), &local, 1, &own, 1, 0);
 
+		if (n < 0 && (errno == ENOSYS || errno == EPERM)) {
+			/* An emulator of machines does not know the calls, a sandbox forbids them. */
+			return to_memory ? move_by_pipe(staging, memory, len)
+					 : move_by_pipe(memory, staging, len);
+		}
 		if (n <= 0) {
 			return false;
 		}

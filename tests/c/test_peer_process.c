@@ -3,14 +3,18 @@
 #define _GNU_SOURCE
 #include "peers.h"
 
-#include <poll.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define SIZE (1u << 20)
@@ -28,6 +32,23 @@ static const uint32_t read_write =
 
 /* ---- the exporter: one letter in, one out ---- */
 
+/* Have no calls that copy between processes, as in a sandbox, or under an emulator of machines. */
+static void
+forbid_process_vm(int error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+
+	CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
 static void
 exporter_main(void)
 {
@@ -37,6 +58,9 @@ exporter_main(void)
 	char command;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getenv("TEST_PEER_NO_VM") != NULL) {
+		forbid_process_vm(atoi(getenv("TEST_PEER_NO_VM")));
+	}
 	if (getenv("TEST_PEER_AT") != NULL) {
 		export_at = (void *)(uintptr_t)strtoull(getenv("TEST_PEER_AT"), NULL, 16);
 	}
@@ -553,6 +577,45 @@ test_users(void)
 	bed_close(&bed);
 }
 
+/* Where the kernel does not know, or not allow, the calls that copy between processes. */
+static void
+test_without_calls_between_processes(void)
+{
+	const int errors[] = {ENOSYS, EPERM};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct exporter exporter;
+		struct doca_mmap *imported;
+		struct bed bed;
+		uintptr_t base;
+		char error[8];
+
+		open_bed(&bed, 4);
+		snprintf(error, sizeof(error), "%d", errors[i]);
+		setenv("TEST_PEER_NO_VM", error, 1);
+		exporter_start(&exporter);
+		unsetenv("TEST_PEER_NO_VM");
+		base = exporter_base(&exporter);
+		imported = import_from(&bed, &exporter);
+		OK(import_one(&bed, imported, false, 1, base + 7, SIZE - 7));
+		CHECK(is_pattern(bed.memory + 1, 7, SIZE - 7));
+		memset(bed.memory, 0xee, SIZE);
+		OK(import_one(&bed, imported, true, 0, base, SIZE));
+		CHECK_EQ(exporter_command(&exporter, 'c'), 'y');
+		memset(bed.memory, 0, SIZE);
+		OK(import_one(&bed, imported, false, 0, base, SIZE));
+		CHECK(bed.memory[0] == 0xee && memcmp(bed.memory, bed.memory + 1, SIZE - 1) == 0);
+		exporter_command(&exporter, 'u');
+		for (int push = 0; push < 2; push++) {
+			CHECK_DOCA(import_one(&bed, imported, push != 0, 0, base, 64),
+				   DOCA_ERROR_IO_FAILED);
+		}
+		OK(doca_mmap_destroy(imported));
+		exporter_end(&exporter, 0);
+		bed_close(&bed);
+	}
+}
+
 /* Without the right to trace others, and as a process that nobody may trace. */
 static void
 test_no_ptrace_is_needed(void)
@@ -580,4 +643,4 @@ TESTS(TEST(test_pull_and_push), TEST(test_4_6_6_overlap_is_within_one_memory),
       TEST(test_the_importer_maps_nothing_of_the_exporter),
       TEST(test_killed_amid_a_thousand_copies), TEST(test_frozen), TEST(test_unmapped_and_revoked),
       TEST(test_fork_of_the_exporter), TEST(test_fork_of_the_importer), TEST(test_users),
-      TEST(test_no_ptrace_is_needed));
+      TEST(test_without_calls_between_processes), TEST(test_no_ptrace_is_needed));
