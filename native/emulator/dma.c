@@ -399,15 +399,6 @@ check_overlap(const struct doca_dma_task_memcpy *task, const struct doca_buf *sr
 	}
 }
 
-static bool
-maps_are_started(const struct doca_buf *buf)
-{
-	while (buf != NULL && buf->mmap->started) {
-		buf = buf->next;
-	}
-	return buf == NULL;
-}
-
 /* What is wrong with the bufs of a task, whatever it is to do with them; NULL: nothing. */
 static const char *
 unusable(const struct doca_dma_task_memcpy *task)
@@ -418,7 +409,7 @@ unusable(const struct doca_dma_task_memcpy *task)
 	if (task->src->prev != NULL || task->dst->prev != NULL) {
 		return "a buf is an element of a list, not its head";
 	}
-	if (!maps_are_started(task->src) || !maps_are_started(task->dst)) {
+	if (!emu_maps_are_started(task->src) || !emu_maps_are_started(task->dst)) {
 		return "a buf points into a map that is not started";
 	}
 	return NULL;

@@ -441,6 +441,16 @@ struct doca_buf_inventory {
 void
 emu_buf_release(struct doca_buf *head);
 
+/* Whether what a list points into is registered. */
+static inline bool
+emu_maps_are_started(const struct doca_buf *buf)
+{
+	while (buf != NULL && doca_likely(buf->mmap->started)) {
+		buf = buf->next;
+	}
+	return buf == NULL;
+}
+
 static inline size_t
 emu_buf_room(const struct doca_buf *buf)
 {

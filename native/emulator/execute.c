@@ -127,6 +127,11 @@ emu_dma_unhold(struct doca_dma_task_memcpy *task)
 		return;
 	}
 	task->held = 0;
+	if (doca_unlikely(!emu_maps_are_started(src) || !emu_maps_are_started(dst))) {
+		/* With thread safety a map does not count its bufs, and so does not refuse. */
+		emu_violation("doca_mmap_stop", task, EMU_MAGIC_TASK,
+			      "a map was stopped while it was in flight");
+	}
 	if (--src->in_flight == 0 && doca_unlikely(src->dropped)) {
 		emu_buf_release(src);
 	}

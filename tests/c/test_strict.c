@@ -533,6 +533,55 @@ test_4_5_16_bufs_of_a_map_that_was_stopped(void)
 	bed_close(&bed);
 }
 
+/* What a task is at work on is not unregistered: told when the task ends, on either side and of any element. */
+static void
+test_4_5_16_a_map_stopped_in_flight(void)
+{
+	static uint8_t memory[256];
+	static const char *const what = "a map was stopped while it was in flight";
+
+	for (int i = 0; i < 4; i++) {
+		struct doca_dma_task_memcpy *task;
+		union doca_data data = {.u64 = 0};
+		struct doca_mmap *mmap;
+		struct doca_buf *there;
+		struct doca_buf *here;
+		struct doca_buf *last;
+		struct bed bed;
+
+		configure("engine=manual map_lifetime=bufs");
+		bed_open(&bed, 4096, 4);
+		bed_start(&bed);
+		OK(doca_mmap_create(&mmap));
+		OK(doca_mmap_add_dev(mmap, bed.dev));
+		OK(doca_mmap_set_memrange(mmap, memory, sizeof(memory)));
+		OK(doca_mmap_enable_thread_safety(mmap));
+		OK(doca_mmap_start(mmap));
+		OK(doca_buf_inventory_buf_get_by_data(bed.inventory, mmap, memory, 64, &there));
+		here = bed_src(&bed, 0, 64);
+		last = there;
+		if (i >= 2) {
+			last = bed_src(&bed, 100, 64);
+			OK(doca_buf_chain_list(last, there));
+		}
+		OK(doca_buf_reset_data_len(i % 2 == 0 ? here : last));
+		OK(doca_dma_task_memcpy_alloc_init(bed.dma, i % 2 == 0 ? last : here,
+						   i % 2 == 0 ? here : last, data, &task));
+		if (i == 2) {
+			OK(doca_buf_set_data_len(last, 32));
+			OK(doca_buf_set_data_len(there, 32));
+		}
+		OK(doca_task_submit(doca_dma_task_memcpy_as_task(task)));
+		OK(doca_mmap_stop(mmap));
+		expect_violations(0, NULL);
+		run(&bed);
+		expect_violations(1, what);
+		CHECK_EQ(bed.num_ok, 1);
+		OK(doca_mmap_destroy(mmap));
+		bed_close(&bed);
+	}
+}
+
 /* The quarantine keeps what was destroyed for a while, not for ever. */
 static void
 test_quarantine_is_bounded(void)
@@ -704,5 +753,6 @@ TESTS(TEST(test_4_6_7_source_changed_in_flight), TEST(test_4_6_7_destination_wri
       TEST(test_two_submits_at_once), TEST(test_every_call_notices_another_thread),
       TEST(test_destroying_an_engine_inside_it), TEST(test_states_in_the_text),
       TEST(test_uses_of_freed_objects), TEST(test_4_5_16_bufs_of_a_map_that_was_stopped),
-      TEST(test_quarantine_is_bounded), TEST(test_only_the_latest_violations_are_kept),
-      TEST(test_what_is_left_at_exit), TEST(test_abort_names_the_violation));
+      TEST(test_4_5_16_a_map_stopped_in_flight), TEST(test_quarantine_is_bounded),
+      TEST(test_only_the_latest_violations_are_kept), TEST(test_what_is_left_at_exit),
+      TEST(test_abort_names_the_violation));
