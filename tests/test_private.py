@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import itertools
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,18 @@ def test_evidence(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(FileExistsError):
         _evidence.write_bundle(folder, {"a": 1})
     assert not victim.exists()
+
+
+def test_no_evidence_in_part(tmp_path: Path) -> None:
+    """As on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            _evidence.write_bundle(tmp_path, {"a": "b" * 20})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not os.listdir(tmp_path)
 
 
 async def test_flight_records(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:

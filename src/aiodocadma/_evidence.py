@@ -124,7 +124,7 @@ def _redacted(value: Any, redact: Redactor) -> Any:
 
 def write_bundle(folder: Path, record: dict[str, Any], name: str = "aiodocadma") -> Path:
     """
-    Write a record, redacted, into a file of its own that only this user can read.
+    Write a record, redacted, into a file of its own that only this user can read; all or nothing of it.
 
     Args:
         folder: Made if it is not there.
@@ -145,7 +145,11 @@ def write_bundle(folder: Path, record: dict[str, Any], name: str = "aiodocadma")
     now = datetime.datetime.now(datetime.UTC)
     path = folder / f"{name}-{now:%Y%m%dT%H%M%S}-{os.getpid()}-{next(_files)}.json"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        json.dump(_redacted(record, Redactor()), file, indent=2)
-        file.write("\n")
+    try:
+        with open(fd, "w") as file:
+            json.dump(_redacted(record, Redactor()), file, indent=2)
+            file.write("\n")
+    except BaseException:
+        path.unlink()
+        raise
     return path

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from resource import RLIMIT_FSIZE, setrlimit
 
 import pytest
 
@@ -68,3 +69,15 @@ def test_bundle(run: Run, tmp_path: Path) -> None:
     validate(json.loads((folder / "devices" / "env.json").read_text()), "env")
     again = run("doctor", "--bundle", folder)
     assert (again.returncode, again.stderr) == (8, f"aiodocadma: {folder}: File exists\n")
+
+
+def test_no_bundle_in_part(run: Run, tmp_path: Path) -> None:
+    """As on a full disk: what does not fit any more is the file that is written last, or one before."""
+    folder = tmp_path / "bundle"
+    status = run("doctor", "--json").returncode
+    for room in (0, 100, 2000):
+        result = run("doctor", "--bundle", folder, preexec_fn=lambda room=room: setrlimit(RLIMIT_FSIZE, (room, room)))
+        assert (result.returncode, result.stderr) == (8, f"aiodocadma: {folder}: File too large\n"), room
+        assert not os.listdir(tmp_path)
+    assert run("doctor", "--bundle", f"{folder}/").returncode == status  # as a shell completes it
+    assert os.listdir(tmp_path) == ["bundle"]

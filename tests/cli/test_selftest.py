@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from resource import RLIMIT_FSIZE, setrlimit
 from typing import Any
 
 import pytest
@@ -105,10 +106,16 @@ def test_the_bundle_goes_where_it_is_told(run: Run, broken: dict[str, str], tmp_
 
 
 def test_the_result_counts_more_than_the_bundle(run: Run, broken: dict[str, str], tmp_path: Path) -> None:
-    result = run("selftest", "--json", "--bundle", tmp_path, env=broken)
-    assert result.returncode == 1
-    assert json.loads(result.stdout)["result"] == "fail"
-    assert result.stderr == f"aiodocadma: no evidence was written: {tmp_path}: File exists\n"
+    def full() -> None:
+        setrlimit(RLIMIT_FSIZE, (100, 100))
+
+    evidence = tmp_path / "evidence"
+    for folder, options, why in ((tmp_path, {}, "File exists"), (evidence, {"preexec_fn": full}, "File too large")):
+        result = run("selftest", "--json", "--bundle", folder, env=broken, **options)
+        assert result.returncode == 1
+        assert json.loads(result.stdout)["result"] == "fail"
+        assert result.stderr == f"aiodocadma: no evidence was written: {folder}: {why}\n"
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000], ids=lambda text: text[:9])

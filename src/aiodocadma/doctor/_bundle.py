@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
-from collections.abc import Mapping
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiodocadma._redact import Redactor
@@ -20,7 +24,7 @@ def write_bundle(report: Report, folder: str | os.PathLike[str], program: Mappin
     Write what is known into a new folder: ``program``, ``kernel``, ``devices``, what is absent, and a summary to paste.
 
     IP, MAC and memory addresses, GIDs, descriptors and user names are replaced by tags. Folders get mode 0700 and files
-    0600; nothing that exists is overwritten or followed.
+    0600; nothing that exists is overwritten or followed. The folder appears whole or not at all.
 
     Args:
         report: The doctor's.
@@ -31,7 +35,7 @@ def write_bundle(report: Report, folder: str | os.PathLike[str], program: Mappin
         The folder's absolute path.
 
     Raises:
-        OSError: If the folder exists or cannot be written.
+        OSError: If the folder exists or cannot be written; ``filename`` is the folder, whichever file it was.
 
     Source: NVIDIA's published rules for evidence; aiodocadma.
     """
@@ -57,16 +61,12 @@ def write_bundle(report: Report, folder: str | os.PathLike[str], program: Mappin
             for device in listed
         )
     redact = Redactor()
-    os.mkdir(folder, 0o700)
-    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with _whole(folder) as top:
         for name, contents in files.items():
             if name:
                 os.mkdir(name, 0o700, dir_fd=top)
             for file, text in contents.items():
                 _write(top, os.path.join(name, os.path.basename(file)), redact(text))
-    finally:
-        os.close(top)
     return os.path.abspath(folder)
 
 
@@ -83,6 +83,30 @@ def summary(report: Report) -> str:
         *(f"  {int(check.layer)} {check.name}: {check.details}" for check in failing),
     ]
     return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def _whole(folder: str | os.PathLike[str]) -> Iterator[int]:
+    """A new folder, open; it gets its name when all is in it, and is removed otherwise, also when interrupted."""
+    path = os.fspath(folder)
+    temporary = os.path.join(os.path.dirname(path.rstrip("/")), f".aiodocadma-{secrets.token_hex(8)}")
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.mkdir(temporary, 0o700)
+        try:
+            top = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                yield top
+            finally:
+                os.close(top)
+            os.rename(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
 
 
 def _json(record: dict[str, Any]) -> str:
