@@ -14,7 +14,6 @@ import pytest
 
 import aiodocadma
 from aiodocadma import emulator
-from aiodocadma.cli import main
 from aiodocadma.cli._bench import WARM_UP, Point, _load, _measure, _sample, crossover, format_size
 from aiodocadma.cli._exit import Exit
 from aiodocadma.exceptions import DrainTimeoutError
@@ -153,13 +152,6 @@ def test_a_record_that_was_damaged(change: dict[str, object], tmp_path: Path) ->
     with pytest.raises(Exit, match="not a record of aiodocadma bench") as caught:
         _load(str(path), "throughput", True)
     assert caught.value.code == 2
-
-
-@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
-def test_no_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["bench", "--seconds", seconds, "--sizes", "no number"])  # wrong, too: nothing is ever measured
-    assert f"invalid number of seconds value: '{seconds}'" in capsys.readouterr().err
 
 
 def test_no_record(run: Run, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode
-from aiodocadma.cli._options import Commands, add_command, add_device, count, seconds, size
+from aiodocadma.cli._options import MAX_COUNT, Commands, add_command, add_device, check_memory, count, seconds, size
 from aiodocadma.cli._progress import Rows, open_rows
 from aiodocadma.exceptions import AiodocadmaError
 
@@ -99,6 +99,11 @@ def _cpu_seconds(source: memoryview, destination: memoryview, size: int) -> floa
     return _percentile(samples, 0.5)
 
 
+def _side(size: int, depth: int) -> int:
+    """Bytes of memory on each side."""
+    return min(max(size, MEMORY), size * depth)
+
+
 def _places(size: int, depth: int, nbytes: int) -> list[int]:
     """Where the copies at once lie: side by side, from the start again when the memory is used up."""
     room = nbytes // size
@@ -106,7 +111,7 @@ def _places(size: int, depth: int, nbytes: int) -> list[int]:
 
 
 async def _measure(dma: aiodocadma.DMA, mode: str, size: int, depth: int, seconds: float) -> Point:
-    nbytes = min(max(size, MEMORY), size * depth)
+    nbytes = _side(size, depth)
     offsets = _places(size, depth, nbytes)
     source, destination = await dma.alloc(nbytes), await dma.alloc(nbytes)
     sides = [(source[at : at + size], destination[at : at + size]) for at in offsets]
@@ -272,6 +277,9 @@ async def bench(args: argparse.Namespace) -> int:
 
     Source: aiodocadma.
     """
+    depths = [1] if args.mode == "precision-latency" else args.depths
+    for nbytes, depth in product(args.sizes, depths):
+        check_memory(f"copies of --sizes {format_size(nbytes)}", 2 * _side(nbytes, depth))
     async with AsyncExitStack() as stack:
         try:
             dma = await stack.enter_async_context(aiodocadma.open_dma(args.device, library=args.library))
@@ -282,11 +290,10 @@ async def bench(args: argparse.Namespace) -> int:
         if not args.json:
             print(_heading(args.mode, device))
         rows: Rows = open_rows(_columns(args.mode, before is not None), quiet=args.json)
-        depths = [1] if args.mode == "precision-latency" else args.depths
         points = []
         try:
-            for size, depth in product(args.sizes, depths):
-                point = await _measure(dma, args.mode, size, depth, args.seconds)
+            for nbytes, depth in product(args.sizes, depths):
+                point = await _measure(dma, args.mode, nbytes, depth, args.seconds)
                 points.append(point)
                 rows.add(_cells(point, args.mode, before))
         finally:
@@ -339,7 +346,7 @@ def add_bench(commands: Commands) -> None:
         type=count,
         nargs="+",
         default=[1, 16, 256],
-        help="copies at once; precision-latency has one (default: 1 16 256)",
+        help=f"copies at once, {MAX_COUNT} at most; precision-latency has one (default: 1 16 256)",
     )
     parser.add_argument(
         "--seconds", metavar="SECONDS", type=seconds, default=0.5, help="time for each figure (default: %(default)s)"

@@ -16,15 +16,17 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from stat import S_ISREG
-from typing import Any
+from typing import Any, Final
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, open_source, open_target
-from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device
+from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device, check_blocks
 from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
 from aiodocadma.exceptions import AiodocadmaError
+
+NUM_MAPS: Final = 2  # a block
 
 
 async def _transfer(
@@ -56,7 +58,7 @@ async def _transfer(
 
     return await run_ring(
         dma,
-        num_maps=2,
+        num_maps=NUM_MAPS,
         block_size=args.block_size,
         num_blocks=args.blocks,
         begin=begin,
@@ -86,6 +88,7 @@ async def copy_file(args: argparse.Namespace) -> int:
     Source: aiodocadma.
     """
     cancel_on_signals()
+    check_blocks(args, NUM_MAPS)
     async with AsyncExitStack() as stack:
         stop = Stop()
         stack.callback(stop.close)
@@ -167,4 +170,4 @@ def add_copy(commands: Commands) -> None:
         help="read DST back from disk and compare its SHA-256 with that of what was read",
     )
     add_device(parser)
-    add_blocks(parser, "twice SIZE")
+    add_blocks(parser, NUM_MAPS)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
+import mmap
+import os
 import pwd
+import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from aiodocadma._sdk_log import number_of_level
+from aiodocadma.cli._exit import Exit, ExitCode
+from aiodocadma.cli._look import format_bytes
 
 __all__ = [
     "EXIT_CODES",
@@ -16,6 +22,8 @@ __all__ = [
     "add_command",
     "add_device",
     "add_sdk_log_level",
+    "check_blocks",
+    "check_memory",
     "count",
     "seconds",
     "size",
@@ -28,39 +36,66 @@ EXIT_CODES: Final = "exit codes: 0 done, 1 failed, 2 wrong usage, 3 no usable de
 
 DEFAULT_BLOCK_SIZE: Final = 1 << 20
 DEFAULT_BLOCKS: Final = 4
+MAX_COUNT: Final = 1 << 16  # each costs time and memory of its own, however short
+MAX_SECONDS: Final = 10**9
+MAX_UID: Final = (1 << 32) - 2
 
 
 def size(text: str) -> int:
     """Parse a number of bytes with an optional K, M or G (powers of 1024)."""
-    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
-    value = int(text[:-1]) * factor if factor else int(text)
+    found = re.fullmatch(r"([0-9]{1,19})([KMG]?)", text.upper())
+    value = int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[found[2]] if found else 0
     if not 1 <= value < 1 << 63:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"must be from 1 to 8589934591G bytes, for example 64K, not {text!r}")
     return value
 
 
 def count(text: str) -> int:
-    """Parse a number of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
+    """Parse a number of things that are there at once."""
+    value = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+    if not 1 <= value <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_COUNT}, not {text!r}")
     return value
 
 
-def seconds(text: str) -> float:
-    """Parse a number of seconds, 0 or more."""
-    value = float(text)
-    if not 0 <= value < 1e9:
-        raise ValueError(text)
+def seconds(text: str, least: float = 0) -> float:
+    """Parse a number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be from {least:g} to {MAX_SECONDS} seconds, not {text!r}")
     return value
+
+
+def check_memory(what: str, nbytes: int, code: ExitCode = ExitCode.USAGE) -> None:
+    """
+    Refuse what this machine cannot hold, before it is brought to a standstill by trying.
+
+    Args:
+        what: Takes the memory; several of them.
+        nbytes: How much.
+        code: Whose fault it is.
+
+    Raises:
+        Exit: If that is more than there is.
+
+    Source: aiodocadma.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+    if nbytes > there:
+        raise Exit(code, f"{what} take {format_bytes(nbytes)} of memory, and this machine has {format_bytes(there)}")
 
 
 def user(text: str) -> int:
     """Parse a user's name or number."""
     try:
-        return int(text) if text.isdigit() else pwd.getpwnam(text).pw_uid
+        return pwd.getpwnam(text).pw_uid
     except KeyError:
-        raise ValueError(text) from None
+        if not re.fullmatch("[0-9]{1,10}", text) or int(text) > MAX_UID:
+            raise argparse.ArgumentTypeError(f"no user of this machine: {text!r}") from None
+        return int(text)
 
 
 def _sdk_log_level(text: str) -> int:
@@ -69,9 +104,6 @@ def _sdk_log_level(text: str) -> int:
         return number_of_level(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-seconds.__name__ = "number of seconds"  # argparse: "invalid number of seconds value: 'x'"
 
 
 def add_command(
@@ -124,8 +156,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_blocks(parser: argparse.ArgumentParser, memory: str) -> None:
-    """Add what a ring of blocks is made of, each of which takes ``memory``."""
+def add_blocks(parser: argparse.ArgumentParser, num_maps: int) -> None:
+    """Add what a ring is made of: blocks of so many maps each."""
     parser.add_argument(
         "--block-size",
         metavar="SIZE",
@@ -138,8 +170,15 @@ def add_blocks(parser: argparse.ArgumentParser, memory: str) -> None:
         metavar="COUNT",
         type=count,
         default=DEFAULT_BLOCKS,
-        help=f"blocks under way at once; each takes {memory} of memory (default: %(default)s)",
+        help=f"blocks under way at once, {MAX_COUNT} at most; each takes {'twice ' * (num_maps == 2)}SIZE of memory "
+        "(default: %(default)s)",
     )
+
+
+def check_blocks(args: argparse.Namespace, num_maps: int) -> None:
+    """Refuse a ring for which there is not enough memory."""
+    what = f"--blocks {args.blocks} of --block-size {args.block_size}"
+    check_memory(what, args.blocks * num_maps * max(args.block_size, mmap.PAGESIZE))
 
 
 def add_sdk_log_level(parser: argparse.ArgumentParser) -> None:

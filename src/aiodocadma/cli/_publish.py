@@ -22,7 +22,7 @@ import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, naming, open_source
 from aiodocadma.cli._look import format_bytes
-from aiodocadma.cli._options import Commands, add_command, add_device, user
+from aiodocadma.cli._options import Commands, add_command, add_device, check_memory, user
 from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
 from aiodocadma.cli._progress import Progress, open_progress
 from aiodocadma.exceptions import AiodocadmaError, UsageError
@@ -102,6 +102,7 @@ async def publish_files(args: argparse.Namespace) -> int:
             file, info = _open(path, stop)
             stack.callback(file.close)
             opened.append((file, info))
+        check_memory(", ".join(args.files), sum(info.st_size for _, info in opened), ExitCode.FAILED)
         try:
             dma = await stack.enter_async_context(aiodocadma.open_dma(args.device, library=args.library))
         except AiodocadmaError as error:

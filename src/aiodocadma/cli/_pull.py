@@ -16,13 +16,13 @@ import ssl
 import sys
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aiodocadma
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Target, Worker, naming, open_target
 from aiodocadma.cli._look import format_bytes
-from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device, seconds
+from aiodocadma.cli._options import Commands, add_blocks, add_command, add_device, check_blocks, seconds
 from aiodocadma.cli._peer import FileInfo, add_security, address, security_message, tls
 from aiodocadma.cli._progress import Progress, open_progress, summary
 from aiodocadma.cli._ring import Block, run_ring
@@ -32,7 +32,8 @@ from aiodocadma.peer._wire import shown_differences
 if TYPE_CHECKING:
     from aiodocadma.peer import Session
 
-DEFAULT_WAIT = 30.0  # seconds
+DEFAULT_WAIT: Final = 30.0  # seconds
+NUM_MAPS: Final = 1  # a block
 
 
 async def pull_file(args: argparse.Namespace) -> int:
@@ -58,6 +59,7 @@ async def pull_file(args: argparse.Namespace) -> int:
     from aiodocadma import peer  # here: most commands have no peer
 
     cancel_on_signals()
+    check_blocks(args, NUM_MAPS)
     logging.getLogger(peer.__name__).addHandler(logging.NullHandler())  # what it warns of is shown below
     context = tls(args, ssl.Purpose.SERVER_AUTH)
     async with AsyncExitStack() as stack:
@@ -170,7 +172,7 @@ async def _pull(
 
     return await run_ring(
         dma,
-        num_maps=1,
+        num_maps=NUM_MAPS,
         block_size=args.block_size,
         num_blocks=args.blocks,
         begin=begin,
@@ -252,4 +254,4 @@ def add_pull(commands: Commands) -> None:
     )
     add_security(parser)
     add_device(parser)
-    add_blocks(parser, "SIZE")
+    add_blocks(parser, NUM_MAPS)

@@ -8,16 +8,18 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.cli._look import format_bytes, format_count, format_seconds, table
-from aiodocadma.cli._options import Commands, add_command
+from aiodocadma.cli._options import Commands, add_command, seconds
 
 __all__ = ["Connection", "Screen", "show_top"]
 
 DEFAULT_INTERVAL: Final = 1.0  # seconds
+LEAST_INTERVAL: Final = 0.05  # seconds: looking costs those who are looked at
 ANSWER_TIMEOUT: Final = 2.0  # seconds: a loop that is blocked longer shows as such
 HEADER: Final = (
     "pid",
@@ -281,14 +283,6 @@ def _nobody(screen: Screen, path: str | None) -> str:
     return "; ".join(screen.troubles()) or f"no process serves in {where}: it must use aiodocadma.live.serve()"
 
 
-def interval(text: str) -> float:
-    """Parse a number of seconds, 0.05 or more: looking costs those who are looked at."""
-    value = float(text)
-    if not 0.05 <= value < 1e9:
-        raise ValueError(text)
-    return value
-
-
 def add_top(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(
@@ -306,7 +300,7 @@ def add_top(commands: Commands) -> None:
     parser.add_argument(
         "--interval",
         metavar="SECONDS",
-        type=interval,
+        type=partial(seconds, least=LEAST_INTERVAL),
         default=DEFAULT_INTERVAL,
         help="time between two looks, over which rates are taken (default: %(default)g)",
     )
