@@ -98,7 +98,7 @@ async def test_success_that_is_none_is_found(skip: int, step: str) -> None:
     assert [found[name] for name in STEPS[:at]] == ["pass"] * at
     assert [found[name] for name in STEPS[at + 1 :]] == ["skip"] * (len(STEPS) - at - 1)
     check = next(check for check in result.checks if check.name == step)
-    assert "1 bytes differ" in check.details
+    assert "; 1 byte wrong" in check.details
     validate(result.record(), "validate")
     assert emulator.faults_pending() == 0
 

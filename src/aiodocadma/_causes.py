@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from aiodocadma._counted import counted
 from aiodocadma.exceptions import DocaError, Phase
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def _pci_flags(e: Evidence) -> str | None:
 def _wraps(e: Evidence) -> str | None:
     if e.call not in ("doca_mmap_set_memrange", "doca_mmap_start") or e.address + e.nbytes <= 1 << 64:
         return None
-    return f"{e.nbytes} bytes at {e.address:#x}"
+    return f"{counted(e.nbytes, 'byte')} at {e.address:#x}"
 
 
 def _device_not_listed(e: Evidence) -> str | None:
@@ -371,7 +372,7 @@ def _peer_gone(e: Evidence) -> str | None:
 def _proven(e: Evidence) -> str:
     if e.proofs:
         return "; ".join(map(str, e.proofs))
-    return f"{e.completed} tasks of this context went well before" if e.completed else ""
+    return f"{counted(e.completed, 'task')} of this context went well before" if e.completed else ""
 
 
 def _maps_allow(e: Evidence) -> str | None:

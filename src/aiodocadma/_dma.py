@@ -672,7 +672,8 @@ class DMA(Channel):
                 )
             case "full":
                 raise QueueFullError(
-                    f"{self._max_waiting} copies wait already", hint="await dma.submit() waits for room instead."
+                    f"as many copies wait as max_waiting={self._max_waiting} allows",
+                    hint="await dma.submit() waits for room instead.",
                 )
         raise refusal(reason, *details)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from aiodocadma import _memlock, _native
+from aiodocadma._counted import counted
 from aiodocadma._devices import Capabilities, DeviceInfo, select_device
 from aiodocadma._diagnosis import Diagnosis
 from aiodocadma._dmabuf import open_dmabuf
@@ -172,7 +173,7 @@ class Engine:
                 return self._opened.register_dmabuf(fd, offset, plain.address, plain.nbytes, access)
 
         kind = f"{what}, {plain.device} memory" if plain.device else what
-        operation = f"registering {plain.nbytes} bytes of {kind}"
+        operation = f"registering {counted(plain.nbytes, 'byte')} of {kind}"
         return self._registered(call, operation, wait, nbytes=plain.nbytes, access=access, address=plain.address)
 
     def alloc(self, nbytes: int, *, align: int = 0, huge_page: int = 0, wait: bool = True) -> int | None:
@@ -198,9 +199,9 @@ class Engine:
         def call() -> int:
             return self._opened.alloc(nbytes, _native.ACCESS_LOCAL_READ_WRITE, align=align, huge_page=huge_page)
 
-        what = f"registering {nbytes} bytes of memory"
+        what = f"registering {counted(nbytes, 'byte')} of memory"
         if huge_page:
-            what = f"registering {nbytes} bytes in {_memlock.describe_huge_pages(huge_page)}"
+            what = f"registering {counted(nbytes, 'byte')} in {_memlock.describe_huge_pages(huge_page)}"
         return self._registered(call, what, wait, nbytes=nbytes, access=_native.ACCESS_LOCAL_READ_WRITE, address=0)
 
     def is_short_of_memory(self, failure: BaseException) -> bool:
@@ -246,7 +247,7 @@ class Engine:
             with self._lock:
                 registered = self._register(
                     lambda: self._opened.register(address, nbytes, access),
-                    f"registering {nbytes} bytes of memory for the peer",
+                    f"registering {counted(nbytes, 'byte')} of memory for the peer",
                     nbytes=nbytes,
                     access=access,
                     address=address or 0,
@@ -255,7 +256,7 @@ class Engine:
                     return registered, _native.export_descriptor(registered)
                 except _native.Failure as failure:
                     self.channel.retire(registered)
-                    operation = f"exporting {nbytes} bytes to the PCI peer"
+                    operation = f"exporting {counted(nbytes, 'byte')} to the PCI peer"
                     raise Unexamined(
                         self.diagnosis.evidence(failure, operation, nbytes=nbytes, access=access)
                     ) from None

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Self
 
 from aiodocadma import _native
+from aiodocadma._counted import counted
 from aiodocadma.exceptions import DocaError
 
 __all__ = ["CHANNEL_STATES", "CTX_STATES", "Event", "EventKind", "Events", "Recorder", "StallCause"]
@@ -147,9 +148,9 @@ def _event(native: _native.NativeEvent) -> Event:
             text = f"channel {CHANNEL_STATES[native.start]} to {CHANNEL_STATES[native.end]}"
         case EventKind.FAILED:
             nbytes = native.nbytes
-            text = f"a task of {nbytes} bytes failed: {code} ({_native.PHASES[native.end]})"
+            text = f"a task of {counted(nbytes, 'byte')} failed: {code} ({_native.PHASES[native.end]})"
         case EventKind.FLUSHED:
-            text = f"{native.end} tasks were flushed"
+            text = f"{counted(native.end, 'task')} flushed"
         case EventKind.REFUSED:
             text = f"DOCA takes no task although it holds none: {code}"
         case EventKind.RECYCLED:
@@ -167,7 +168,7 @@ def _event(native: _native.NativeEvent) -> Event:
             text = "the failed task's memory is a peer's, who has gone or taken it back"
         case EventKind.BELOW_CROSSOVER:
             nbytes = native.nbytes
-            text = f"a copy of {nbytes} bytes is below the crossover: the CPU's own costs less; see advise()"
+            text = f"a copy of {counted(nbytes, 'byte')} is below the crossover: the CPU's own costs less; see advise()"
         case EventKind.LOST:
             text = f"the engine is lost: {code or 'see the log'}"
     return Event(native.number, native.time, kind, text, code, nbytes, cause)

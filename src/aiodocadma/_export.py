@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
+from aiodocadma._counted import counted
 from aiodocadma._devices import DeviceInfo
 from aiodocadma.exceptions import DescriptorError
 
@@ -103,7 +104,9 @@ class ExportDescriptor:
             )
         text = data[len(_MAGIC) + _CHECKSUM_BYTES :]
         if data[len(_MAGIC) :][:_CHECKSUM_BYTES] != _checksum(text):
-            raise DescriptorError(f"the export descriptor is damaged or cut short: {len(data)} bytes arrived")
+            raise DescriptorError(
+                f"the export descriptor is damaged or cut short: {counted(len(data), 'byte')} arrived"
+            )
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError):

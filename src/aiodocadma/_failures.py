@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiodocadma import _native
 from aiodocadma._causes import Evidence, Sides, checks_for
+from aiodocadma._counted import counted
 from aiodocadma._examination import Examinations
 from aiodocadma.exceptions import AiodocadmaError, CopyManyError, DocaError, FlushedError
 
@@ -119,7 +120,7 @@ class Failures:
     ) -> tuple[DocaError, Evidence]:
         evidence = self._diagnosis.evidence(
             _native.copy_failure(code, phase),
-            f"copying {nbytes} bytes from src to dst",
+            f"copying {counted(nbytes, 'byte')} from src to dst",
             nbytes=nbytes,
             sides=Sides(*sides) if sides is not None else None,
             **engine,

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from aiodocadma import _native, _worker
+from aiodocadma._counted import counted
 from aiodocadma.exceptions import (
     AiodocadmaError,
     ClosedError,
@@ -210,7 +211,7 @@ class Life:
         if not closing.done():
             held = self._native.status().in_flight
             raise DrainTimeoutError(
-                f"{self._engine.device.name} still holds {held} tasks after {timeout} s",
+                f"{self._engine.device.name} still holds {counted(held, 'task')} after {timeout} s",
                 hint="Their memory stays pinned until the engine lets go of it.",
             )
         error = closing.exception()

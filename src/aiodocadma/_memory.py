@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from aiodocadma import _native
 from aiodocadma._access import AccessT_co
 from aiodocadma._blocks import Blocks
+from aiodocadma._counted import counted
 from aiodocadma._native import Buffer
 from aiodocadma._tags import in_words
 from aiodocadma.exceptions import BufferInUseError, ClosedError
@@ -194,9 +195,8 @@ class MemoryMap(Buffer[AccessT_co]):
             )
         else:
             hint = "Await the copies (or map.aclose()), and release memoryviews and arrays made from it."
-        return BufferInUseError(
-            f"the map is in use by {len(copies)} copies{named} and {self._views} exported buffers", hint=hint
-        )
+        users = f"{counted(len(copies), 'copy', 'copies')}{named} and {counted(self._views, 'exported buffer')}"
+        return BufferInUseError(f"the map is in use by {users}", hint=hint)
 
     async def aclose(self, *, force: bool = False) -> None:
         """
@@ -248,10 +248,10 @@ class MemoryMap(Buffer[AccessT_co]):
 
     def __repr__(self) -> str:
         if self.closed:
-            return f"<MemoryMap {self.nbytes} bytes, closed>"
+            return f"<MemoryMap {counted(self.nbytes, 'byte')}, closed>"
         engine = "read-only" if self.readonly else "read-write"
         if self.imported:
-            return f"<MemoryMap {self.nbytes} bytes of a peer, engine {engine}>"
+            return f"<MemoryMap {counted(self.nbytes, 'byte')} of a peer, engine {engine}>"
         given = {export.descriptor.access for export in self._exports}
         peer = "read-write" if "write" in given else "read-only" if given else "no access"
-        return f"<MemoryMap {self.nbytes} bytes, engine {engine}, peer {peer}>"
+        return f"<MemoryMap {counted(self.nbytes, 'byte')}, engine {engine}, peer {peer}>"

@@ -21,6 +21,7 @@ from typing import Final
 
 from aiodocadma import _native
 from aiodocadma._causes import Log
+from aiodocadma._counted import counted
 
 __all__ = ["ENVIRONMENT_VARIABLES", "LEVELS", "SdkLog", "number_of_level", "set_sdk_log_level"]
 
@@ -200,7 +201,7 @@ class SdkLog:
         finally:
             self._lock.release()
         if dropped:
-            lines.append(f"({dropped} lines of DOCA's log were dropped: they came faster than they were read)")
+            lines.append(f"({counted(dropped, 'line')} of DOCA's log left out: it came faster than it was read)")
             self._lines.append(lines[-1])
         wanted = wanted_level() or 0
         for line in lines:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from aiodocadma import _native
+from aiodocadma._counted import counted
 from aiodocadma._memory import Buffer
 from aiodocadma._plain import PlainBuffer, view_of
 from aiodocadma.exceptions import (
@@ -155,11 +156,13 @@ def refusal(reason: str, *details: Any) -> AiodocadmaError:
                 hint="To write it, the exporter says export(access='write') and the importer allow_remote_write=True.",
             )
         case "bounds", (src, dst):
-            return BoundsError(f"dst has {dst} bytes, but src has {src}")
+            return BoundsError(f"dst has {counted(dst, 'byte')}, but src has {src}")
         case "bounds", (src, dst, index):
-            return BoundsError(f"pair {index}: dst has {dst} bytes, but src has {src}")
+            return BoundsError(f"pair {index}: dst has {counted(dst, 'byte')}, but src has {src}")
         case "pair", (side, index, offset, length, nbytes):
-            return BoundsError(f"pair {index}: {length} bytes at offset {offset} of {side}, which has {nbytes}")
+            return BoundsError(
+                f"pair {index}: {counted(length, 'byte')} at offset {offset} of {side}, which has {nbytes}"
+            )
         case "overlap", ():
             return OverlapError("dst overlaps src")
         case "overlap", (_, index):

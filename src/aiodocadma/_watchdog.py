@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiodocadma import _native
+from aiodocadma._counted import counted
 from aiodocadma._events import CTX_STATES, StallCause
 
 if TYPE_CHECKING:
@@ -113,6 +114,6 @@ def stall_cause(status: _native.ChannelStatus, readable: bool) -> StallCause:
 def _account(status: _native.ChannelStatus) -> str:
     history = ", ".join(f"{CTX_STATES[step >> 4]} to {CTX_STATES[step & 15]}" for step in status.transitions if step)
     return (
-        f"{status.in_flight} of {status.window} tasks in flight, {status.waiting} copies waiting; "
+        f"{status.in_flight} of {status.window} tasks in flight, {counted(status.waiting, 'copy', 'copies')} waiting; "
         f"context: {history or 'no transition'}"
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
+from aiodocadma._counted import counted
 from aiodocadma._tags import in_words
 
 __all__ = [
@@ -697,7 +698,7 @@ class CopyManyError(AiodocadmaError, ExceptionGroup[Exception]):
         """See the class."""
         indices = sorted(failures)
         shown = ", ".join(map(str, indices[:10])) + (", ..." if len(indices) > 10 else "")
-        message = f"{len(indices)} of {num_pairs} pairs failed: {shown}"
+        message = f"{len(indices)} of {counted(num_pairs, 'pair')} failed: {shown}"
         self = super().__new__(cls, message, [failures[index] for index in indices])
         self.indices = tuple(indices)
         self.num_pairs = num_pairs

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 from aiodocadma import DMA, MemoryMap, open_dma
+from aiodocadma._counted import counted
 from aiodocadma._version import __version__
 from aiodocadma.doctor._check import Check, Layer, failed, passed, skipped
 from aiodocadma.exceptions import (
@@ -98,8 +99,8 @@ class SelftestResult:
         emulated = ", emulated" if env.get("emulated") else ""
         doca = f"DOCA {env.get('doca_version') or 'of unknown version'}{emulated}" if self.opened else "no DOCA opened"
         return (
-            f"On {self.started_at} aiodocadma {env['aiodocadma_version']} ran {len(self.checks)} checks on {device} "
-            f"with {doca}: {count['pass']} passed, {count['fail']} failed, {count['skip']} skipped; "
+            f"On {self.started_at} aiodocadma {env['aiodocadma_version']} ran {counted(len(self.checks), 'check')} "
+            f"on {device} with {doca}: {count['pass']} passed, {count['fail']} failed, {count['skip']} skipped; "
             f"{self.bytes_compared} bytes were copied and compared one by one."
         )
 
@@ -207,7 +208,8 @@ class _Steps:
             at = next(index for index, (a, b) in enumerate(zip(found, wanted, strict=True)) if a != b)
             wrong = sum(a != b for a, b in zip(found, wanted, strict=True))
             raise _Wrong(
-                f"{what}: byte {at} of {len(wanted)} is {found[at]:#04x}, not {wanted[at]:#04x}; {wrong} bytes differ"
+                f"{what}: byte {at} of {len(wanted)} is {found[at]:#04x}, not {wanted[at]:#04x}; "
+                f"{counted(wrong, 'byte')} wrong"
             )
 
     def _arrived(self, found: bytes, wanted: bytes) -> None:
@@ -308,7 +310,7 @@ class _Steps:
         await self._dma.copy(source, target)
         self._arrived(bytes(target), data)
         segments = self._dma.statistics().segments_completed - before
-        return f"{length} bytes in {segments} tasks"
+        return f"{length} bytes in {counted(segments, 'task')}"
 
     async def _sustained(self) -> str:
         """Copies side by side for a while, beside the CPU's own rate as a baseline; the last of each is compared."""

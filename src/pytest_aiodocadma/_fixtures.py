@@ -13,6 +13,7 @@ import pytest
 import aiodocadma
 from aiodocadma import DMA
 from aiodocadma import emulator as control
+from aiodocadma._counted import counted
 from aiodocadma.exceptions import AiodocadmaError
 from aiodocadma.testing import Chaos, Fault
 from aiodocadma.testing._checks import InvariantError, raise_problems
@@ -174,7 +175,7 @@ def emulator(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
             control.reset()
         problems = [f"a rule of DOCA was broken: {line}" for line in broken]
         if left:
-            problems.append(f"{left} faults of the plan did not fire: the calls they wait for were not made")
+            problems.append(f"{counted(left, 'fault')} of the plan did not fire: no such call was made")
         if _passed(item):
             with _told_plainly():
                 raise_problems(problems)
@@ -203,7 +204,7 @@ def faults(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
         control.configure("faults=none")
         listed = "\n    ".join(map(repr, plan))
         with _told_plainly():
-            raise_problems([f"{left} faults of the plan did not fire; the plan was\n    {listed}"])
+            raise_problems([f"{counted(left, 'fault')} of the plan did not fire; the plan was\n    {listed}"])
 
 
 def on_loop_of_test(request: pytest.FixtureRequest, name: str) -> Any:

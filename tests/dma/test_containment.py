@@ -377,7 +377,7 @@ async def test_the_watchdog_names_the_cause(caplog: pytest.LogCaptureFixture) ->
             while dma.statistics().watchdog_hits < 2:
                 await asyncio.sleep(0.005)
         assert "mlx5_0: nothing ended for 0.01 s: the window is full and the engine silent" in caplog.text
-        assert "1 of 1 tasks in flight, 1 copies waiting; context: IDLE to RUNNING" in caplog.text
+        assert "1 of 1 tasks in flight, 1 copy waiting; context: IDLE to RUNNING" in caplog.text
         hits = dma.statistics().watchdog_hits
         emulator.step()
         await future

@@ -504,7 +504,7 @@ async def test_drain_timeout() -> None:
     async with aiodocadma.open_dma(drain_timeout=0.05) as dma:
         future = dma.copy(b"abc", dst)
         await turns()
-        with pytest.raises(DrainTimeoutError, match="still holds 1 tasks"):
+        with pytest.raises(DrainTimeoutError, match="still holds 1 task after"):
             await dma.aclose()
         with pytest.raises(BufferError):
             dst.append(1)  # still pinned

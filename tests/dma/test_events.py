@@ -64,7 +64,7 @@ async def test_the_flushed_are_counted_in_one_event() -> None:
         futures = [dma.copy(b"abc", bytearray(3)) for _ in range(8)]
         await until(lambda: (emulator.step(8), all(future.done() for future in futures))[1], "the copies")
         await asyncio.gather(*futures, return_exceptions=True)
-        assert [event.text for event in dma.recorded() if event.kind is EventKind.FLUSHED] == ["7 tasks were flushed"]
+        assert [event.text for event in dma.recorded() if event.kind is EventKind.FLUSHED] == ["7 tasks flushed"]
 
 
 async def test_several_readers_and_the_end() -> None:

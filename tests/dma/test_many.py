@@ -195,7 +195,7 @@ def address_of(memory_map: aiodocadma.MemoryMap) -> int:
 WRONG: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
     "beyond src": ({"src_offsets": [0, 95], "lengths": 10}, BoundsError, "pair 1: 10 bytes at offset 95 of src"),
     "beyond dst": ({"dst_offsets": [0, 91], "lengths": 10}, BoundsError, "pair 1: 10 bytes at offset 91 of dst"),
-    "negative": ({"src_offsets": [5, -1], "lengths": 1}, BoundsError, "pair 1: 1 bytes at offset -1 of src"),
+    "negative": ({"src_offsets": [5, -1], "lengths": 1}, BoundsError, "pair 1: 1 byte at offset -1 of src"),
     "negative length": ({"src_offsets": [5], "lengths": -1}, BoundsError, "pair 0: -1 bytes"),
     "no int64": ({"src_offsets": 2**63, "lengths": 1}, BoundsError, f"src_offsets: {2**63} is beyond any memory"),
     "no int64, negative": (
@@ -222,9 +222,9 @@ WRONG: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
     "strided, beyond": ({"src_offsets": np.array([0, 0, 95, 0])[::2], "lengths": 10}, BoundsError, "pair 1: 10 bytes"),
     "no lengths": ({"src_offsets": [1]}, TypeError, "lengths"),
     # Looked at one by one that would take a quarter of an hour.
-    "no end": ({"src_offsets": range(2**40), "lengths": 1}, BoundsError, "pair 100: 1 bytes at offset 100 of src"),
+    "no end": ({"src_offsets": range(2**40), "lengths": 1}, BoundsError, "pair 100: 1 byte at offset 100 of src"),
     "no end of lengths": ({"lengths": range(2**40)}, BoundsError, "pair 101: 101 bytes at offset 0 of src"),
-    "beyond numbers": ({"dst_offsets": range(9, 2**62, 2**61), "lengths": 1}, BoundsError, "pair 1: 1 bytes"),
+    "beyond numbers": ({"dst_offsets": range(9, 2**62, 2**61), "lengths": 1}, BoundsError, "pair 1: 1 byte"),
 }
 
 

@@ -231,7 +231,7 @@ async def test_a_copy_that_was_given_up_holds_nobody_up_who_leaves() -> None:
                 await turns()
                 future.cancel()
                 await future
-        with pytest.raises(BufferInUseError, match=r"1 copies \(tagged 'block 7'\)") as caught:
+        with pytest.raises(BufferInUseError, match=r"1 copy \(tagged 'block 7'\)") as caught:
             async with asyncio.timeout(20), dst:
                 assert not dst.closed
         assert "given up" in str(caught.value.hint)

@@ -156,7 +156,7 @@ async def test_lost_await_of_one_in_flight() -> None:
     emulator.configure(hold=True)
     async with found("lost await: a copy() of 3 bytes is still pending") as dma:
         dma.copy(b"abc", bytearray(3))
-        with pytest.raises(InvariantError, match=r"1 copies of .* are pending"):
+        with pytest.raises(InvariantError, match=r"1 copy of .* pending"):
             assert_quiescent(dma)
 
 
@@ -254,7 +254,7 @@ async def test_written_and_then_used_again_names_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "where"), [(100, "0 bytes behind"), (199, "99 bytes behind"), (-1, "1 bytes before")]
+    ("offset", "where"), [(100, "0 bytes behind"), (199, "99 bytes behind"), (-1, "1 byte before")]
 )
 async def test_red_zones(offset: int, where: str) -> None:
     async with found(f"red zone overwritten: {where} a map of 100 bytes, allocated at", sanitize=True) as dma:

@@ -239,7 +239,7 @@ def test_xdist_and_the_seed_of_a_failure(tmp_path: Path) -> None:
     out = run(tmp_path, files, "-n2", "--doca-sanitize", "-rs")
     assert re.search(r"\b4 failed, 12 passed, 2 skipped.*\b2 errors", out), out
     assert re.search("no BlueField: (no DOCA is installed|system is an emulator)", out)
-    assert "1 faults of the plan did not fire" in out
+    assert "1 fault of the plan did not fire" in out
     assert "Fault(op='completion', kind='fail'" in out
     assert "leak:" not in out
     assert "seed 77 " not in out

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from aiodocadma._counted import counted
 from aiodocadma.cli._exit import Exit, ExitCode
 from aiodocadma.cli._look import is_colourful, table
 from aiodocadma.cli._top import DROPPED, HEADER, NUMBERS, Screen, copy_lines, event_lines, rows
@@ -77,7 +78,7 @@ def _keys() -> Iterator[Any]:
 
 def _view(records: Sequence[dict[str, Any]], screen: Screen, size: os.terminal_size) -> RenderableType:
     """What fits: the table first, then what is wrong, then what happened, then what is under way."""
-    count = f"{len(records)} DMA{'' if len(records) == 1 else 's'}"
+    count = counted(len(records), "DMA")
     lines = [Text(f"aiodocadma top  {time.strftime('%H:%M:%S')}  {count}  q quits", "dim"), Text()]
     if records:
         shown = table(HEADER, rows(records), right=NUMBERS, width=size.columns, drop=DROPPED)

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import aiodocadma
+from aiodocadma._counted import counted
 from aiodocadma.cli._exit import Exit, ExitCode, cancel_on_signals
 from aiodocadma.cli._files import File, Stop, Worker, naming, open_source
 from aiodocadma.cli._look import format_bytes
@@ -60,7 +61,7 @@ def _read(file: File, size: int, view: memoryview, progress: Progress, done: int
         with view[at : min(at + (1 << 20), size)] as part:
             length = file.read(part)
             if length == 0:
-                raise OSError(errno.EIO, f"it was cut short to {at} bytes while it was read", file.path)
+                raise OSError(errno.EIO, f"it was cut short to {counted(at, 'byte')} while it was read", file.path)
             with part[:length] as read:
                 digest.update(read)
         at += length
@@ -165,7 +166,7 @@ def _report(
         print(json.dumps(record), flush=True)
         return
     total = format_bytes(sum(info.size for _, info in files))
-    what = "1 file" if len(files) == 1 else f"{len(files)} files"
+    what = counted(len(files), "file")
     print(f"{publisher.address}: {what}, {total}, until Ctrl-C; pull with", file=sys.stderr)
     for name, _ in files:
         print(f"  aiodocadma pull {publisher.address} {name} .", file=sys.stderr)

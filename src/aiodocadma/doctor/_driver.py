@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from aiodocadma._counted import counted
 from aiodocadma.doctor._check import Check, Layer, failed, passed, skipped
 from aiodocadma.doctor._kernel import kernel_log
 from aiodocadma.doctor._machine import (
@@ -43,7 +44,8 @@ def checks(system: System) -> Iterator[Check]:
         yield skipped(_LAYER, "kernel log", f"{why}, which does not mean clean")
     else:
         lines = [line for line in log.text.splitlines() if "mlx5" in line]
-        yield passed(_LAYER, "kernel log", f"{len(lines)} lines name mlx5", lines[-1].strip() if lines else None)
+        latest = lines[-1].strip() if lines else None
+        yield passed(_LAYER, "kernel log", f"{counted(len(lines), 'line')} with mlx5", latest)
 
 
 def _drivers(system: System) -> Iterator[Check]:

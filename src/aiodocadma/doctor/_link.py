@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from aiodocadma import _native
+from aiodocadma._counted import counted
 from aiodocadma._versions import include_folder, library_files, packages
 from aiodocadma.doctor._check import Check, Layer, failed, passed, skipped
 from aiodocadma.doctor._elf import parse_elf
@@ -40,7 +41,7 @@ def _one_install(name: str, files: list[str]) -> Check:
     folders = list(dict.fromkeys(path.rpartition("/")[0] for path in files))
     if len(files) == 1:
         return passed(_LAYER, f"one libdoca_{name}", files[0])
-    what = f"{len(files)} files in {len(folders)} folders" if len(folders) > 1 else f"{len(files)} files in one folder"
+    what = f"{counted(len(files), 'file')} in {counted(len(folders), 'folder')}"
     return failed(
         _LAYER,
         f"one libdoca_{name}",

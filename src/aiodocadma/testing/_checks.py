@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from aiodocadma import DMA, MemoryMap, emulator
 from aiodocadma._cache import RegistrationCache
+from aiodocadma._counted import counted
 from aiodocadma.testing import _stacks
 
 __all__ = ["Held", "InvariantError", "assert_no_leaks", "assert_quiescent", "raise_problems"]
@@ -65,8 +66,8 @@ def assert_quiescent(dma: DMA) -> None:
     now = dma.statistics()
     if now.pending:
         raise InvariantError(
-            f"not quiescent: {now.pending} copies of {dma!r} are pending, {now.waiting} of them wait for the engine; "
-            "await them, or dma.drain()"
+            f"not quiescent: {counted(now.pending, 'copy', 'copies')} of {dma!r} pending, {now.waiting} in line "
+            "for the engine; await them, or dma.drain()"
         )
 
 

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 import cffi
 
 from aiodocadma import DMA, CopyFuture, MemoryMap, emulator
+from aiodocadma._counted import counted
 from aiodocadma.testing import _stacks
 from aiodocadma.testing._stacks import Stack
 
@@ -94,7 +95,7 @@ class Copy:
     told: bool  # what is wrong with it
 
     def __str__(self) -> str:
-        return f"{self.call}() of {self.nbytes} bytes"
+        return f"{self.call}() of {counted(self.nbytes, 'byte')}"
 
 
 class Call(NamedTuple):
@@ -325,9 +326,8 @@ class Watch:
                 if zone != red:
                     at = next(i for i, byte in enumerate(zone) if byte != RED)
                     where = at if name == "behind" else RED_ZONE_BYTES - at
-                    self._found[
-                        f"red zone overwritten: {where} bytes {name} a map of {nbytes} bytes, allocated at\n{start}"
-                    ] = None
+                    map_ = f"a map of {counted(nbytes, 'byte')}, allocated at\n{start}"
+                    self._found[f"red zone overwritten: {counted(where, 'byte')} {name} {map_}"] = None
         return list(self._found)
 
     def neglect(self) -> Iterator[str]:
