@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
+from aiodocadma import emulator
 from tests import blocked
 
 # Reasons for which a test may be skipped on a machine where CI runs. Everything else it must be able to run.
@@ -52,6 +54,24 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     report = yield
     _refuse_skip(report)
     return report
+
+
+_failed = False
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note that a test has failed, which may not have come to where it resets the emulator."""
+    global _failed
+    _failed |= report.failed
+
+
+def pytest_runtest_setup() -> None:
+    """Undo the settings of the emulator that a failed test has left. What is alive of it the plugin has given up."""
+    global _failed
+    if _failed:
+        _failed = False
+        with contextlib.suppress(RuntimeError):  # a fixture of a wider scope has a DMA
+            emulator.reset()
 
 
 def pytest_configure() -> None:

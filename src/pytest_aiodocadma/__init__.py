@@ -56,8 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_asyncio, "aiodocadma-asyncio")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a card where there is none."""
+    """Let no test suffer from one that failed before; skip what needs a card where there is none."""
+    if (fixtures := sys.modules.get("pytest_aiodocadma._fixtures")) is not None:
+        fixtures.abandon_failed(item)
     if item.get_closest_marker("bluefield") is not None:
         from pytest_aiodocadma import _fixtures
 
@@ -71,8 +74,15 @@ def pytest_runtest_makereport(item, call):  # type: ignore[no-untyped-def]
     if report.failed:
         from pytest_aiodocadma import _fixtures
 
-        _fixtures.failed(item, report)
+        _fixtures.failed(item, report, call.excinfo)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item):  # type: ignore[no-untyped-def]
+    """Have the fixtures of a failed test not wait for what it holds back."""
+    if (fixtures := sys.modules.get("pytest_aiodocadma._fixtures")) is not None:
+        fixtures.let_go_if_failed(item)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from aiodocadma import emulator as control
 from aiodocadma._counted import counted
 from aiodocadma.exceptions import AiodocadmaError
 from aiodocadma.testing import Chaos, Fault
+from aiodocadma.testing._abandon import abandon, anything_alive, let_go
 from aiodocadma.testing._checks import InvariantError, raise_problems
 from aiodocadma.testing._dma import judged_dma
 
@@ -33,6 +34,7 @@ LATENCY_NS: Final = 2000  # of virtual time
 
 _failed = pytest.StashKey[bool]()
 _chaos = pytest.StashKey[Chaos]()
+_failures: Final[list[BaseException]] = []
 
 
 # ---- which library
@@ -80,17 +82,22 @@ def need_card(config: pytest.Config) -> None:
 # ---- how the test went
 
 
-def failed(item: pytest.Item, report: pytest.TestReport) -> None:
+def failed(
+    item: pytest.Item, report: pytest.TestReport, failure: pytest.ExceptionInfo[BaseException] | None = None
+) -> None:
     """
     Note a failure; add to the report how to see it again.
 
     Args:
         item: The test.
         report: Of one of its phases.
+        failure: What was raised, unless another plugin has made a failure of it.
 
     Source: aiodocadma.
     """
     item.stash[_failed] = True
+    if failure is not None:
+        _failures.append(failure.value)
     if (chaos := item.stash.get(_chaos, None)) is not None:
         faults = f" and faults={chaos.faults}" if chaos.faults else ""
         report.sections.append(
@@ -104,6 +111,41 @@ def failed(item: pytest.Item, report: pytest.TestReport) -> None:
 
 def _passed(item: pytest.Item) -> bool:
     return not item.stash.get(_failed, False)
+
+
+def _its_emulator(item: pytest.Item) -> contextlib.AbstractContextManager[None]:
+    library = _library(item)
+    return control.using(library) if library != "emulator" and _is_emulator(library) else contextlib.nullcontext()
+
+
+def let_go_if_failed(item: pytest.Item) -> None:
+    """
+    Before the fixtures of a failed test end: they must not wait for an emulator that holds a copy back.
+
+    Args:
+        item: The test.
+
+    Source: aiodocadma.
+    """
+    if not _passed(item):
+        with _its_emulator(item):
+            if anything_alive():
+                let_go()
+
+
+def abandon_failed(item: pytest.Item) -> None:
+    """
+    Before a test: give up what those that have failed left alive. No debugger looks at their frames any more.
+
+    Args:
+        item: The test that comes.
+
+    Source: aiodocadma.
+    """
+    failures, _failures[:] = _failures[:], []
+    if failures:
+        with _its_emulator(item):
+            abandon(failures)
 
 
 @contextlib.contextmanager

@@ -253,6 +253,91 @@ def test_xdist_and_the_seed_of_a_failure(tmp_path: Path) -> None:
     assert events[0] == events[1]
 
 
+HELD = """
+import asyncio
+import functools
+
+import pytest
+
+import aiodocadma
+from aiodocadma import emulator
+
+open_dma = functools.partial(aiodocadma.open_dma, library="emulator", drain_timeout=0.05)
+
+
+async def copies_at_once():
+    emulator.reset()
+    async with asyncio.timeout(5), open_dma() as dma:
+        assert await dma.copy(b"abc", bytearray(3)) == 3
+
+
+async def test_fails_1():
+    emulator.hold()
+    async with open_dma() as dma:
+        copy = dma.copy(b"abc", bytearray(3))
+        raise ValueError("a plain one")
+
+
+async def test_copies_1():
+    await copies_at_once()
+
+
+async def test_fails_2(dma_emulator):
+    dma_emulator.configure(engine="manual")
+    dma = await open_dma().__aenter__()
+    copy = dma.copy(b"abc", bytearray(3))
+    try:
+        raise ValueError("its cause")
+    except ValueError as error:
+        raise ExceptionGroup("a group", [OSError("in a group")]) from error
+
+
+async def test_copies_2(dma):
+    await dma.copy(b"abc", bytearray(3))
+
+
+async def test_fails_3(dma):
+    emulator.hold()
+    await asyncio.wait([dma.copy(b"abc", bytearray(3))], timeout=0)
+    raise ValueError("with the fixture")
+
+
+async def test_copies_3():
+    await copies_at_once()
+
+
+@pytest.fixture
+async def broken():
+    async with open_dma() as dma:
+        yield dma
+        emulator.hold()
+        copy = dma.copy(b"abc", bytearray(3))
+
+
+async def test_fails_4(broken):
+    pass  # and its end raises
+
+
+async def test_copies_4():
+    await copies_at_once()
+"""
+
+
+def test_what_fails_with_a_copy_held_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    """The failures are told, and nothing else fails: neither behind them nor at the end of the process."""
+    files = {"conftest.py": CONFTEST, "test_held.py": HELD}
+    out = run(tmp_path, files, "--asyncio-mode=auto", "-Werror::ResourceWarning", "-rA", "--timeout=20")
+    told = sorted(re.findall(r"^(PASSED|FAILED|ERROR) \S+::test_(\w+)\[asyncio\]", out, re.MULTILINE))
+    assert told == [
+        ("ERROR", "fails_3"),  # the copy that is still pending
+        ("ERROR", "fails_4"),
+        *(("FAILED", f"fails_{n}") for n in (1, 2, 3)),
+        *(("PASSED", name) for name in ("copies_1", "copies_2", "copies_3", "copies_4", "fails_4")),
+    ], out
+    for failure in ("a plain one", "its cause", "in a group", "with the fixture", "still holds 1 task after 0.05 s"):
+        assert failure in out
+
+
 def test_a_mismatch_says_what_to_set(tmp_path: Path) -> None:
     out = run(tmp_path, {"test_mismatched.py": MISMATCHED})
     assert "WrongLoopError" in out

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from aiodocadma import DMA, emulator, open_dma
+from aiodocadma.testing._abandon import let_go
 from aiodocadma.testing._checks import Held, raise_problems
 from aiodocadma.testing._watch import Watch
 
 __all__ = ["checked_dma", "judged_dma"]
-
-_CLOSING_NS: Final = 10**9  # virtual time that passes in a turn of the loop while a DMA is being closed
 
 
 def checked_dma(
@@ -122,19 +121,14 @@ async def _close(dma: DMA) -> None:
         await dma.aclose()
         return
     loop = asyncio.get_running_loop()
-    emulator.configure("faults=none")
-    emulator.hold(False)
 
-    def let_go() -> None:
-        emulator.release()
-        emulator.step(2**63)
-        if emulator.live_objects().in_flight:
-            emulator.time_advance(_CLOSING_NS)
+    def keep_letting_go() -> None:
+        let_go()
         if not closed:
-            loop.call_soon(let_go)
+            loop.call_soon(keep_letting_go)
 
     closed = False
-    let_go()
+    keep_letting_go()
     try:
         await dma.aclose()
     finally:
