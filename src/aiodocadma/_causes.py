@@ -395,7 +395,7 @@ def _descriptors(e: Evidence) -> str | None:
     if e.checked.files is None:
         return None
     used, limit = e.checked.files
-    return f"{used} of {limit}" if limit is not None and used + 8 > limit else None
+    return f"RLIMIT_NOFILE is {limit}, {used} are open" if limit is not None and used + 8 > limit else None
 
 
 CAUSES: Final[tuple[Cause, ...]] = (
@@ -708,8 +708,8 @@ CAUSES: Final[tuple[Cause, ...]] = (
         phases=("open",),
         rule="R124",
         layer="runtime",
-        text="this process has nearly as many descriptors open as it may have",
-        next_step="Close what is not needed, or raise the limit ('ulimit -n').",
+        text="this process has as many file descriptors open as it may have, or nearly",
+        next_step="Close what is not needed, or raise the limit: 'ulimit -n', LimitNOFILE=, --ulimit nofile=.",
         find=_descriptors,
     ),
     Cause(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import itertools
 import os
 import re
@@ -89,9 +90,11 @@ def mappings() -> tuple[tuple[int, int, str], ...] | None:
 def open_files() -> tuple[int, int | None] | None:
     """How many descriptors are open, and how many may be."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError):
-        return len(os.listdir("/proc/self/fd")) - 1, None if soft == resource.RLIM_INFINITY else soft
-    return None
+    limit = None if soft == resource.RLIM_INFINITY else soft
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1, limit
+    except OSError as error:
+        return (soft, limit) if error.errno == errno.EMFILE else None  # it takes one itself
 
 
 def kernel_log() -> Log:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pickle
+import resource
 import stat
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from aiodocadma.exceptions import (
     DocaError,
     DocaInvalidValueError,
     DocaIoFailedError,
+    DocaNoMemoryError,
     FlushedError,
 )
 from tests.dma.conftest import NO_THREAD, OPTIONAL, SUBMIT, turns, until
@@ -392,6 +395,30 @@ print(seen)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+@pytest.mark.rule("R124")
+async def test_no_file_descriptor_is_left() -> None:
+    """DOCA calls it NO_MEMORY; the list of descriptors cannot be read then, as that takes one."""
+    async with aiodocadma.open_dma(library="emulator"):
+        pass  # all that has to be loaded is
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(DocaNoMemoryError) as caught:
+            await aiodocadma.open_dma(library="emulator").__aenter__()
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    error = caught.value
+    assert (error.call, error.cause_name, error.layer) == ("doca_pe_create", "too_many_files", "runtime")
+    assert "(RLIMIT_NOFILE is 512, 512 are open)" in str(error)
+    assert "raise the limit: 'ulimit -n'" in str(error)
 
 
 @pytest.mark.rule("R34", "R98")
