@@ -18,7 +18,6 @@ import aiodocadma
 from aiodocadma import _library, _sdk_log, emulator
 from aiodocadma._sdk_log import number_of_level
 from aiodocadma.exceptions import DocaIoFailedError
-from tests.dma.conftest import until
 
 pytestmark = pytest.mark.usefixtures("embedded_emulator")
 
@@ -47,6 +46,21 @@ def of_sdk(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "aiodocadma.sdk"]
 
 
+@contextlib.contextmanager
+def told() -> Iterator[asyncio.Event]:
+    """Set when a line is passed on, in whatever thread."""
+    event = asyncio.Event()
+    handler = logging.Handler()
+    loop = asyncio.get_running_loop()
+    handler.emit = lambda record: loop.call_soon_threadsafe(event.set)  # type: ignore[method-assign]
+    logger = logging.getLogger("aiodocadma.sdk")
+    logger.addHandler(handler)
+    try:
+        yield event
+    finally:
+        logger.removeHandler(handler)
+
+
 async def test_not_passed_on_unless_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(1, "aiodocadma.sdk"):
         await fail()
@@ -58,11 +72,11 @@ async def test_passed_on_with_its_level_while_the_loop_runs(caplog: pytest.LogCa
     aiodocadma.set_sdk_log_level("trace")
     log = _library.open_library("emulator").sdk_log
     async with aiodocadma.open_dma(library="emulator") as dma:
-        with caplog.at_level(1, "aiodocadma.sdk"):
+        with caplog.at_level(1, "aiodocadma.sdk"), told() as line:
             emulator.inject(emulator.Fault("completion"))
             with pytest.raises(DocaIoFailedError):
                 await dma.copy(b"abc", bytearray(3))
-            await until(lambda: of_sdk(caplog), "the line")
+            await asyncio.wait_for(line.wait(), 5)
         levels = {record.levelno: record.getMessage() for record in of_sdk(caplog)}
         for level, message in levels.items():
             assert {logging.ERROR: "[ERR]", logging.WARNING: "[WRN]", logging.INFO: "[INF]", 10: "[DBG]", 5: "[TRC]"}[
@@ -103,13 +117,10 @@ async def test_one_that_was_opened_before_the_level_was_set_takes_no_reader_away
             log.tail()
             caplog.clear()
             emulator.inject(emulator.Fault("completion", fatal=False))
-            with pytest.raises(DocaIoFailedError):
-                await dma.copy(b"abc", bytearray(3))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2):
-                    while not of_sdk(caplog):
-                        await asyncio.sleep(0.001)
-            assert of_sdk(caplog)
+            with told() as line:
+                with pytest.raises(DocaIoFailedError):
+                    await dma.copy(b"abc", bytearray(3))
+                await asyncio.wait_for(line.wait(), 5)
     assert not asyncio.get_running_loop().remove_reader(log.fd)
 
 
