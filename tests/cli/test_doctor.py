@@ -69,6 +69,8 @@ def test_bundle(run: Run, tmp_path: Path) -> None:
     validate(json.loads((folder / "devices" / "env.json").read_text()), "env")
     again = run("doctor", "--bundle", folder)
     assert (again.returncode, again.stderr) == (8, f"aiodocadma: {folder}: File exists\n")
+    nowhere = run("doctor", "--bundle", "")
+    assert (nowhere.returncode, nowhere.stderr) == (8, "aiodocadma: '': No such file or directory\n")
 
 
 def test_no_bundle_in_part(run: Run, tmp_path: Path) -> None:

@@ -129,6 +129,10 @@ def test_reports_are_on_stderr(run: Run, start: Start, src: Path, out: Path, tmp
     assert not (tmp_path / "socket").exists()
 
 
+def test_a_file_that_is_given_twice(publish: Publish, src: Path) -> None:
+    assert [file["name"] for file in publish(src, src).record["files"]] == ["src"]
+
+
 def test_over_tcp(run: Run, publish: Publish, src: Path, out: Path) -> None:
     published = publish(src, listen="tcp:localhost:0")
     assert run("pull", published.address, "src", out).returncode == 0

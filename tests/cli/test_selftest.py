@@ -118,9 +118,9 @@ def test_the_result_counts_more_than_the_bundle(run: Run, broken: dict[str, str]
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000], ids=lambda text: text[:9])
-def test_an_old_record_that_is_none(text: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "old.json").write_text(text)
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"[" * 100_000, b"\xca\x00"], ids=lambda text: repr(text)[:9])
+def test_an_old_record_that_is_none(text: bytes, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_bytes(text)
     result = run("selftest", "--compare", tmp_path / "old.json")
     assert (result.returncode, result.stdout) == (2, "")
-    assert str(tmp_path / "old.json") in result.stderr
+    assert result.stderr == f"aiodocadma: {tmp_path / 'old.json'}: not a record of aiodocadma selftest --json\n"

@@ -62,7 +62,7 @@ def run_doctor(args: argparse.Namespace) -> int:
         try:
             path = write_bundle(report, args.bundle)
         except OSError as error:
-            print(f"aiodocadma: {args.bundle}: {error.strerror}", file=sys.stderr)
+            print(f"aiodocadma: {args.bundle or repr('')}: {error.strerror}", file=sys.stderr)
             return NO_BUNDLE
         print(f"aiodocadma: evidence is in {path}: look through it before you give it away", file=sys.stderr)
     return int(report.lowest_failing_layer or 0)

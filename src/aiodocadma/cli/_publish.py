@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _names(paths: list[str]) -> dict[str, str]:
-    """The base name of each path; they must differ."""
+    """The path of each base name; a path that is given twice counts once."""
     names: dict[str, str] = {}
     for path in paths:
         name = os.path.basename(path)
@@ -99,11 +99,11 @@ async def publish_files(args: argparse.Namespace) -> int:
         stop = Stop()
         stack.callback(stop.close)
         opened = []
-        for path in args.files:
+        for path in names.values():
             file, info = _open(path, stop)
             stack.callback(file.close)
             opened.append((file, info))
-        check_memory(", ".join(args.files), sum(info.st_size for _, info in opened), ExitCode.FAILED)
+        check_memory(", ".join(names.values()), sum(info.st_size for _, info in opened), ExitCode.FAILED)
         try:
             dma = await stack.enter_async_context(aiodocadma.open_dma(args.device, library=args.library))
         except AiodocadmaError as error:
