@@ -8,17 +8,23 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from aiodocadma.testing.conformance import Abi, Case, Outcome, Variant, run_isolated
 from aiodocadma.testing.conformance import __main__ as command
 
+COMMAND = (sys.executable, "-m", "aiodocadma.testing.conformance")
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+
+def run(
+    *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "aiodocadma.testing.conformance", *arguments],
-        capture_output=True,
+        [*COMMAND, *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=50,
         env={**os.environ, **environment},
@@ -56,6 +62,32 @@ def test_a_profile_that_cannot_be_written_is_told_first(tmp_path: Path) -> None:
     result = run("-k", "4.4.11", "--profile", f"{tmp_path}/none/card.conf")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.endswith(f"error: {tmp_path}/none/card.conf: No such file or directory\n")
+
+
+def test_no_case_gives_two(tmp_path: Path) -> None:
+    result = run("-k", "no such word", "--profile", str(tmp_path / "profile"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "conformance: there is no such case: see -k and --row\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [(["--profile", "/dev/full"], "/dev/full"), ([], "standard output")],
+    ids=["profile", "stdout"],
+)
+def test_a_result_that_cannot_be_written_gives_two(options: list[str], where: str) -> None:
+    with open("/dev/full" if not options else os.devnull, "w") as stdout:
+        result = run("-k", "4.4.11", *options, stdout=stdout)
+    assert (result.returncode, result.stderr) == (2, f"conformance: {where}: No space left on device\n")
+
+
+def test_interrupted() -> None:
+    with subprocess.Popen([*COMMAND, "--engine", "worker"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # one case has ended
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (130, b"conformance: interrupted\n")
 
 
 def test_a_case_that_crashes_fails_alone() -> None:

@@ -1,13 +1,16 @@
 """
 Run the conformance suite.
 
-Exit status: 0 when no case failed, 1 when one did, 2 when the library is not there or no case was selected.
+Exit status: 0 when no case failed, 1 when one did, 2 when the library is not there, no case was selected, or a result
+cannot be written, 130 when it was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -52,6 +55,29 @@ def main(argv: list[str] | None = None) -> int:
 
     Source: aiodocadma.
     """
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _ended("interrupted", 130)
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+            raise
+        return _ended(f"standard output: {error.strerror}", 2)
+    return status
+
+
+def _ended(why: str, status: int) -> int:
+    """Early; what stdout does not take must not be tried again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"conformance: {why}", file=sys.stderr)
+    return status
+
+
+def _run(argv: list[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="python -m aiodocadma.testing.conformance", description=__doc__)
     parser.add_argument(
         "--library", default="emulator", help="emulator, system, or the path of a library or its folder"
@@ -74,12 +100,15 @@ def main(argv: list[str] | None = None) -> int:
         except OSError as error:
             parser.error(f"{arguments.profile}: {error.strerror}")
     engines = ENGINES if arguments.engine == "all" else (arguments.engine,)
+    selected = [
+        variant
+        for variant in variants(abi, engines)
+        if (arguments.k in variant.name or arguments.k in variant.case.row) and arguments.row in ("", variant.case.row)
+    ]
+    if not selected:
+        return _ended("there is no such case: see -k and --row", 2)
     outcomes = []
-    for variant in variants(abi, engines):
-        if arguments.k not in variant.name and arguments.k not in variant.case.row:
-            continue
-        if arguments.row not in ("", variant.case.row):
-            continue
+    for variant in selected:
         run = run_case(abi, variant) if arguments.in_process else run_isolated(arguments.library, variant)
         outcomes.append(run)
         if not arguments.json:
@@ -95,9 +124,10 @@ def main(argv: list[str] | None = None) -> int:
         if not abi.emulated:
             print(profile(outcomes, version), end="")
     if arguments.profile:
-        arguments.profile.write_text(profile(outcomes, version))
-    if not outcomes:
-        return 2
+        try:
+            arguments.profile.write_text(profile(outcomes, version))
+        except OSError as error:
+            return _ended(f"{arguments.profile}: {error.strerror}", 2)
     return int(any(outcome.outcome == "fail" for outcome in outcomes))
 
 
