@@ -1,10 +1,10 @@
 """
 The scenarios' world: each runs in event mode ALL with the strict edge and in SELECTIVE, on asyncio and on uvloop.
 
-A test that takes the fixture ``engine`` also runs on the ``default`` and the ``worker`` engine. Tests that hold copies
-take ``held`` and release them by ``release()``. ``@pytest.mark.matrix(...)`` narrows or widens that;
-``@pytest.mark.diagonal`` is for those that take seconds by their nature: without ``deep``, each value of each axis runs
-once.
+A test that takes the fixture ``engine``, or ``child``, also runs on the ``default`` and the ``worker`` engine, and so
+do those that hold copies by ``held`` and release them by ``release()``. ``@pytest.mark.matrix(...)`` narrows or widens
+that; ``@pytest.mark.diagonal`` is for those that take seconds by their nature: without ``deep``, each value of each
+axis runs once.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "open_fds",
     "opened",
     "release",
+    "release_for_ever",
     "turns",
     "until",
 ]
@@ -124,17 +125,24 @@ def engine(request: pytest.FixtureRequest, mode: Mode) -> str:
 
 
 @pytest.fixture
-def held(mode: Mode) -> Iterator[None]:
+def held(engine: str) -> Iterator[None]:
     """Withhold every completion until ``release()``; what is still held when the test fails is released."""
-    emulator.configure(engine="manual")
+    emulator.hold()
     yield
-    while emulator.step(1000):
-        pass
+    emulator.hold(False)
+    emulator.release()
 
 
-def release(n: int = 1000) -> int:
-    """Let the held engine finish n tasks, oldest first; how many there were."""
-    return emulator.step(n)
+def release(n: int | None = None) -> int:
+    """Let the held engine report n tasks, all unless told, oldest first; how many there were."""
+    return emulator.release(n)
+
+
+async def release_for_ever() -> None:
+    """Let the held engine report everything in every turn of the loop."""
+    while True:
+        release()
+        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
@@ -154,6 +162,8 @@ async def opened(*args: Any, **options: Any) -> AsyncIterator[DMA]:
 def _release_for_ever(dma: DMA) -> None:
     if dma._native._channel is not None:
         release()
+        with contextlib.suppress(RuntimeError):  # no manual engine
+            emulator.step(1000)
         dma._loop.call_later(0.01, _release_for_ever, dma)
 
 
@@ -245,17 +255,17 @@ import aiodocadma
 from aiodocadma import emulator
 using = emulator.using(os.environ["AIODOCADMA_LIBRARY"])
 using.__enter__()
-emulator.configure(strict="report", strict_client=True, edge="strict")
+emulator.configure(engine="{engine}", strict="report", strict_client=True, edge="strict")
 """
 
 
 @pytest.fixture
-def child(mode: Mode) -> Callable[..., Child]:
-    """Run a script in a process of its own, on the same flavour of the emulator."""
+def child(mode: Mode, engine: str) -> Callable[..., Child]:
+    """Run a script in a process of its own, on the same flavour of the emulator and the same engine."""
 
     def run(script: str, *options: str, limit: float = 30) -> Child:
         done = subprocess.run(
-            [sys.executable, *options, "-c", PREAMBLE + script],
+            [sys.executable, *options, "-c", PREAMBLE.replace("{engine}", engine) + script],
             capture_output=True,
             text=True,
             timeout=limit,

@@ -14,8 +14,18 @@ import pytest
 import aiodocadma
 from aiodocadma import DMA, CopyFuture, _engine, _reader, emulator
 from aiodocadma.exceptions import DocaError
-from tests.dma.conftest import Stepper
-from tests.scenarios.conftest import Child, Iterations, Mode, Ticker, cpu_time, opened, release, turns, until
+from tests.scenarios.conftest import (
+    Child,
+    Iterations,
+    Mode,
+    Ticker,
+    cpu_time,
+    opened,
+    release,
+    release_for_ever,
+    turns,
+    until,
+)
 
 # A completion some microseconds after its submission, never inside it.
 latency = pytest.mark.matrix(engines=("worker",))
@@ -40,12 +50,12 @@ async def test_b02_guessing_idle_before_arming() -> None:
             await asyncio.sleep(0)
 
     async with opened() as dma:
-        stepper = Stepper(asyncio.get_running_loop())  # what is submitted in one turn of the loop completes in the next
+        releaser = asyncio.ensure_future(release_for_ever())  # what one turn submits completes in the next
         async with await dma.alloc(64) as src, await dma.alloc(64) as dst:
             spinners = [asyncio.ensure_future(spin(i)) for i in range(50)]
             for _ in range(2000):
                 assert await dma.copy(src, dst) == 64
-            stepper.stop()
+            releaser.cancel()
             for spinner in spinners:
                 spinner.cancel()
             done = dma.statistics()
@@ -112,7 +122,7 @@ async def test_b04_clearing_inside_progress_makes_a_storm() -> None:
 
 
 @pytest.mark.diagonal
-async def test_b05_idle_process_at_full_cpu_without_work() -> None:
+async def test_b05_idle_process_at_full_cpu_without_work(engine: str) -> None:
     """An open engine without work: under 20 ms of processor time and at most 5 progress calls in 2 seconds."""
     async with opened() as dma:
         assert await dma.copy(b"abc", bytearray(3)) == 3

@@ -17,7 +17,18 @@ import uvloop
 import aiodocadma
 from aiodocadma import DMA, CopyFuture, _engine, _reader, emulator
 from aiodocadma.exceptions import DocaDriverError, WrongLoopError
-from tests.scenarios.conftest import Child, Iterations, cpu_time, loop_factory, open_fds, opened, release, turns, until
+from tests.scenarios.conftest import (
+    Child,
+    Iterations,
+    cpu_time,
+    loop_factory,
+    open_fds,
+    opened,
+    release,
+    release_for_ever,
+    turns,
+    until,
+)
 
 KINDS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 
@@ -249,7 +260,7 @@ async def test_b26_eager_tasks_are_admitted_in_the_order_of_creation() -> None:
             await dma.copy(src, dst[8 * i : 8 * i + 8])
             order.append(i)
 
-        ticker = loop.create_task(step_for_ever())
+        ticker = loop.create_task(release_for_ever())
         async with asyncio.TaskGroup() as group:
             for i in range(1000):
                 group.create_task(one(i))
@@ -257,13 +268,6 @@ async def test_b26_eager_tasks_are_admitted_in_the_order_of_creation() -> None:
         assert order == list(range(1000))
         dst.close()
         src.close()
-
-
-async def step_for_ever() -> None:
-    """Release everything in every turn."""
-    while True:
-        release()
-        await asyncio.sleep(0)
 
 
 async def test_b26_reentrancy_of_completion_callbacks(engine: str) -> None:
