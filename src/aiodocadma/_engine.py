@@ -39,6 +39,16 @@ FAIR_WINDOW_BYTES: Final = 108 * 1024
 TURN_BUDGET: Final = 400e-6  # seconds the pump may hold the loop
 CLOSE_TIMEOUT: Final = 2.0  # seconds that closing the device waits for it to answer a query
 
+# What stays when a call fails while closing: what it was to undo, and whatever that uses.
+LEFT: Final = {
+    "doca_buf_dec_refcount": "the bufs, their inventory, their registered memory and the device",
+    "doca_ctx_stop": "the context, its progress engine and inventory, all registered memory and the device",
+    "doca_dma_destroy": "the context, its progress engine and inventory, all registered memory and the device",
+    "doca_mmap_destroy": "registered memory and the device",
+    "doca_buf_inventory_destroy": "the inventory",
+    "doca_pe_destroy": "the progress engine",
+    "doca_dev_close": "the device",
+}
 # Calls whose failure leaves something that uses the device.
 DEVICE_USERS: Final = frozenset({"doca_buf_dec_refcount", "doca_ctx_stop", "doca_dma_destroy", "doca_mmap_destroy"})
 
@@ -354,7 +364,10 @@ class Engine:
             if DEVICE_USERS.isdisjoint(failure.call for failure in failures) and (code := self._close_device()):
                 failures.append(_native.Failure(code, "doca_dev_close", "stop"))
         return [
-            self.diagnosis.of(self.diagnosis.evidence(failure, f"closing {self.device.name}")) for failure in failures
+            self.diagnosis.of(
+                self.diagnosis.evidence(failure, f"closing {self.device.name}, which leaves {LEFT[failure.call]}")
+            )
+            for failure in failures
         ]
 
     def discard(self) -> None:

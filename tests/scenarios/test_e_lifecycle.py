@@ -82,7 +82,7 @@ async def test_b52_copy_before_open_finished(engine: str, monkeypatch: pytest.Mo
     assert not hasattr(manager, "copy")
     async with Ticker(0.005) as ticker, manager as dma:
         assert await dma.copy(b"abc", bytearray(3)) == 3
-    assert ticker.worst < 0.1
+    assert ticker.ticks > 5  # of 40: it was not blocked for as long as opening took
 
 
 @pytest.mark.rule("R36")
@@ -120,7 +120,7 @@ async def test_b52_copy_while_stopping_and_after() -> None:
 @pytest.mark.rule("R10")
 @pytest.mark.usefixtures("held")
 async def test_b54_zero_length_copies() -> None:
-    """Empty sources of every kind: 0 after a turn of the loop, no task for DOCA, a copy in flight is not touched."""
+    """Empty sources of every kind: 0 at once, no task for DOCA, a copy in flight is not touched; the loop has turns."""
     async with opened() as dma, await dma.alloc(10) as src, await dma.alloc(10) as dst:
         other = dma.copy(b"abc", bytearray(3))
         await until(in_flight, "the other copy")
@@ -135,11 +135,14 @@ async def test_b54_zero_length_copies() -> None:
             (memoryview(b"abc")[3:], memoryview(bytearray(3))[:0]),
         ]
         for source, destination in pairs:
-            yielded: list[bool] = []
-            asyncio.get_running_loop().call_soon(yielded.append, True)
-            assert await dma.copy(source, destination) == 0
-            await turns(1)
-            assert yielded
+            copying = dma.copy(source, destination)
+            assert copying.done()
+            assert await copying == 0
+        yielded: list[bool] = []
+        asyncio.get_running_loop().call_soon(yielded.append, True)
+        for _ in range(1024):
+            assert await dma.copy(b"", bytearray()) == 0
+        assert yielded
         assert emulator.counters().submits == submits
         assert not other.done()
         release()
@@ -193,9 +196,10 @@ async def main():
     emulator.inject(emulator.Fault("ctx_stop", status="DRIVER", count=0))
     start = time.perf_counter()
     try:
-        await dma.aclose()
+        await dma.aclose(timeout=0.5)
     except aiodocadma.exceptions.DocaDriverError as error:
         print(error.call, error.phase)
+        print("the context, its progress engine and inventory, all registered memory and the device" in str(error))
     print(time.perf_counter() - start < 0.5, emulator.counters().faults <= 3)
     live = emulator.live_objects()
     print(live.ctxs, live.pes, live.inventories, live.devs, live.mmaps >= 1, live.pinned_bytes >= 1000)
@@ -205,7 +209,7 @@ with asyncio.Runner(loop_factory={kind}.new_event_loop) as runner:
 """
     )
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines() == ["doca_ctx_stop stop", "True True", "1 1 1 1 True True"]
+    assert done.out.splitlines() == ["doca_ctx_stop stop", "True", "True True", "1 1 1 1 True True"]
 
 
 @pytest.mark.usefixtures("held")
