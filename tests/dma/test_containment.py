@@ -55,6 +55,44 @@ async def test_k_bad_among_n(engine: str, count: int, num_bad: int, flush_status
         assert dma.state is DMAState.RUNNING
 
 
+@pytest.mark.parametrize("num_bad", [1, 20])
+@pytest.mark.parametrize("engine", ["default", "worker"])
+async def test_k_bad_among_1000_in_flight(engine: str, num_bad: int) -> None:
+    """DOCA has all of them before the first is reported; the emulator's own count of restarts, not the client's."""
+    count, size = 1000, 64
+    emulator.configure(engine=engine)
+    emulator.hold()
+    bad = set(random.Random(num_bad).sample(range(count), num_bad))
+    data = random.Random(1).randbytes(count * size)
+    async with (
+        aiodocadma.open_dma(num_tasks=count) as dma,
+        await dma.alloc(count * size) as src,
+        await dma.alloc(count * size) as dst,
+    ):
+        memoryview(src)[:] = data
+        for i in bad:
+            emulator.inject(emulator.Fault("completion", src=address_of(src) + i * size, count=0))
+        parts = [slice(i * size, (i + 1) * size) for i in range(count)]
+        futures = [dma.copy(src[part], dst[part]) for part in parts]
+        await until(lambda: emulator.live_objects().in_flight == count, "1,000 in flight")
+        before = emulator.counters()
+        emulator.hold(False)
+        emulator.release(order="random")
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert await dma.copy(b"abc", bytearray(3)) == 3  # after the last restart
+        after = emulator.counters()
+        emulator.configure(faults="none")
+        assert {i for i, result in enumerate(results) if result != size} == bad
+        assert {type(results[i]) for i in bad} == {DocaIoFailedError}
+        got = bytes(dst)
+        assert [i for i, part in enumerate(parts) if i not in bad and got[part] != data[part]] == []
+        assert after.ctx_faults - before.ctx_faults == num_bad
+        assert after.ctx_starts - before.ctx_starts == num_bad
+        assert dma.statistics().restarts == num_bad
+        assert emulator.live_objects().in_flight == 0
+        futures.clear()
+
+
 async def test_thirty_bad_in_a_row_are_thirty_errors_and_no_lost_engine() -> None:
     async with aiodocadma.open_dma() as dma, await dma.alloc(90) as src:
         for i in range(30):
