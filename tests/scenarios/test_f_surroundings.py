@@ -59,6 +59,7 @@ sys.exit(code)
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.matrix(engines=("default",))  # the script has both
 @pytest.mark.parametrize("cycles", [8, pytest.param(200, marks=pytest.mark.deep)])
 def test_b73_exit_while_copies_fly(cycles: int, child: Callable[..., Child]) -> None:
     """Processes that end while 64 copies fly, early and late, by return and by sys.exit(): every exit code is kept."""
@@ -73,6 +74,102 @@ def test_b73_exit_while_copies_fly(cycles: int, child: Callable[..., Child]) -> 
         assert done.code == 3, (arguments, done.err)
         assert "Traceback" not in done.err
         assert done.err.count("unclosed") <= 1
+
+
+EXIT_STATES = (
+    *("opened", "given to the client", "registering", "in flight", "flying", "cancelled", "completed", "failed"),
+    *("restarting", "lost", "closing", "closed"),
+)
+
+# Each ends as a process does whose script has come to its end. The parent has opened nothing, so a fork is a new start.
+EXITS_BY_STATE = """
+import signal
+
+states, cycles = {states!r}, {cycles}
+NOISE = "ignored", "destroyed", "retrieved", "Fatal", "rror: "
+
+async def reach(state):
+    global dma, futures, closing
+    dma = await aiodocadma.open_dma(num_tasks=16).__aenter__()
+    if state in ("opened", "closed"):
+        await (dma.aclose() if state == "closed" else asyncio.sleep(0))
+        return
+    if state == "registering":
+        futures = [dma.copy(bytes(3 << 20), bytearray(3 << 20)) for _ in range(4)]
+        return await asyncio.sleep(0)
+    if state in ("failed", "restarting", "lost"):
+        emulator.inject(emulator.Fault("completion", skip=3))
+    if state == "lost":
+        emulator.inject(emulator.Fault("ctx_start", status="DRIVER"))
+    emulator.hold(state != "flying")
+    futures = [dma.copy(bytes(2000), bytearray(2000)) for _ in range(64)]
+    for future in futures:
+        future.add_done_callback(lambda future: future.cancelled() or future.exception())
+    if state == "given to the client":
+        return
+    while state != "flying" and emulator.live_objects().in_flight < 16:
+        await asyncio.sleep(0)
+    if state == "cancelled":
+        for future in futures:
+            future.cancel()
+    if state == "closing":
+        closing = asyncio.ensure_future(dma.aclose())
+        closing._log_destroy_pending = False
+    if state in ("completed", "failed", "restarting", "lost"):
+        emulator.hold(False)
+        emulator.release()
+    if state in ("restarting", "lost"):
+        while dma.state.name != state.upper():
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+async def main():
+    await reach(state)
+    if way == "exit":
+        sys.exit(3)
+    if way == "raise":
+        raise KeyError("on purpose")
+    if way == "interrupt":
+        signal.raise_signal(signal.SIGINT)
+
+for i in range(cycles * len(states)):
+    state, n = states[i % len(states)], i // len(states)
+    way = ("return", "exit", "raise", "interrupt")[n % 4]
+    kind = (asyncio, uvloop)[n // 4 % 2]
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        break
+    os.close(write)
+    with open(read) as pipe:
+        noise = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    expected = {{"return": 3, "exit": 3, "raise": 1, "interrupt": -signal.SIGINT}}[way]
+    noise = noise.replace("KeyError: 'on purpose'", "")
+    if code != expected or any(word in noise for word in NOISE):
+        print(state, way, kind.__name__, code, noise)
+else:
+    print("all", i + 1)
+    sys.exit()
+
+os.close(read)
+os.dup2(write, 2)
+signal.alarm(30)  # a hang
+emulator.configure(engine=("default", "worker")[(i + n) % 2])
+loop = kind.new_event_loop()
+loop.run_until_complete(main())
+sys.exit(3)
+"""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.matrix(modes=("all",), engines=("default",))  # the script has both engines and both loops
+@pytest.mark.parametrize("cycles", [4, pytest.param(200, marks=pytest.mark.deep)])
+def test_b73_exit_in_each_state(cycles: int, child: Callable[..., Child]) -> None:
+    """Processes that end in each state, by return, sys.exit(), an exception, Ctrl-C: the exit code is kept."""
+    script = EXITS_BY_STATE.format(states=EXIT_STATES, cycles=cycles)
+    done = child(script, "-W", "ignore", limit=1200)
+    assert (done.code, done.out) == (0, f"all {cycles * len(EXIT_STATES)}\n"), done
 
 
 FORK = """
