@@ -158,16 +158,9 @@ def test_b79_teardown_after_a_failed_test(tmp_path: Path) -> None:
     assert "live objects: 0" in out
 
 
-def test_b79_processes_side_by_side(tmp_path: Path) -> None:
-    """Four runs at once, a process per run as ``-n 4`` has: each works by itself."""
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_matching.py").write_text(MATCHING)
-    command = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
-    runs = [
-        subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(4)
-    ]
-    for running in runs:
-        out, _ = running.communicate(timeout=60)
-        assert running.returncode == 0, out
-        assert re.search(r"\b9 passed", out)
-        assert "live objects: 0" in out
+def test_b79_four_workers_of_xdist(tmp_path: Path) -> None:
+    """With ``-n 4``, tests of all scopes spread over four processes: each works by itself."""
+    pytest.importorskip("xdist")
+    files = {f"matching_{i}": MATCHING for i in range(4)}
+    out = run(tmp_path, "-p", "xdist", "-n", "4", **files)
+    assert re.search(r"\b36 passed", out), out
