@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -700,7 +701,18 @@ def test_b66_version_mismatch_and_partial_install(case: str, tmp_path: Path) -> 
     )
     assert (done.returncode, done.stderr) == (0, "")
     for word in expected:
-        assert word in done.out if hasattr(done, "out") else word in done.stdout
+        assert word in done.stdout
+    doctor = subprocess.run(
+        [sys.executable, "-m", "aiodocadma", "doctor", "--library", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert doctor.returncode != 0, doctor
+    shown = {"c": ("doca_pe_set_event_mode",), "f": ("9.0.0",)}.get(case, expected[1:])
+    for word in shown:
+        assert word in doctor.stdout, doctor
 
 
 @pytest.mark.matrix(modes=("all",))
@@ -783,6 +795,25 @@ async def test_b69_locked_memory_limit(length: int) -> None:
         assert await dma.copy(bytes(length // 16), bytearray(length // 16)) == length // 16
 
 
+class Weakly(bytearray):
+    """A buffer that tells when it is freed."""
+
+    __slots__ = ("__weakref__",)
+
+
+async def test_b71_dropped_memory_is_freed(engine: str) -> None:
+    """The last user reference of a cached buffer goes: its memory is freed by the next copy."""
+    async with opened(cache_maps=8, cache_bytes=1 << 20) as dma:
+        alive = []
+        for _ in range(20):
+            src, dst = Weakly(64 << 10), Weakly(64 << 10)
+            assert await dma.copy(src, dst) == 64 << 10
+            alive += [weakref.ref(src), weakref.ref(dst)]
+            del src, dst
+            assert await dma.copy(b"abc", bytearray(3)) == 3
+            assert [ref() for ref in alive if ref() is not None] == []
+
+
 async def test_b71_registrations_do_not_grow_without_bound(engine: str) -> None:
     """Distinct buffers of 64 KiB without end: what stays registered is bounded, and dropped memory is freed."""
     rounds, peak = 2000, 0
@@ -808,10 +839,12 @@ async def test_b69_distinct_buffers_fill_the_limit(engine: str) -> None:
             assert dst == data
 
 
-async def test_b71_cache_with_a_cap(engine: str) -> None:
+@pytest.mark.diagonal
+@pytest.mark.parametrize("buffers", [500, pytest.param(10_000, marks=pytest.mark.deep)])
+async def test_b71_cache_with_a_cap(engine: str, buffers: int) -> None:
     """A cap of 8 maps and 1 MiB, distinct buffers of 64 KiB: never more than that and what is in flight."""
     async with opened(cache_maps=8, cache_bytes=1 << 20) as dma:
-        for _ in range(500):  # 10,000 of them: tests/dma/test_cache.py
+        for _ in range(buffers):
             await dma.copy(bytes(64 << 10), bytearray(64 << 10))
             live = emulator.live_objects()
             assert live.mmaps <= 8 + 2

@@ -40,7 +40,12 @@ def checks(system: System) -> Iterator[Check]:
         )
     else:
         emulated = "the emulator, no card: " if loaded.emulated else ""
-        yield passed(_LAYER, "library", f"{emulated}{loaded.path}, DOCA {loaded.version or 'of unknown version'}")
+        yield passed(
+            _LAYER,
+            "library",
+            f"{emulated}{loaded.path}, DOCA {loaded.version or 'of unknown version'}",
+            f"It lacks {', '.join(loaded.missing)}; aiodocadma does without." if loaded.missing else None,
+        )
         yield _mapped(system, loaded.path)
     yield _devices(system)
     yield _locked_memory(system)

@@ -56,6 +56,7 @@ class Loaded:
         emulated: Whether it is the emulator.
         error: What the loader or the device list said, in one line, or None.
         devices: What is listed.
+        missing: The optional symbols that the library does not have.
 
     Source: aiodocadma.
     """
@@ -65,6 +66,7 @@ class Loaded:
     emulated: bool = False
     error: str | None = None
     devices: tuple[LoadedDevice, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ def _load(choice: str | None) -> Loaded:
     except AiodocadmaError as error:
         message = ". ".join(str(error).splitlines())
         return Loaded(library.path, library.version, library.emulated, message)
-    return Loaded(library.path, library.version, library.emulated, None, listed)
+    missing = tuple(name for name, there in library.native.optional_symbols().items() if not there)
+    return Loaded(library.path, library.version, library.emulated, None, listed, missing)
 
 
 def _run(path: str, argument: str) -> Output:
