@@ -172,12 +172,11 @@ def test_b73_exit_in_each_state(cycles: int, child: Callable[..., Child]) -> Non
 
 
 FORK = """
-emulator.configure(engine="manual")
-import multiprocessing
+emulator.hold()
 from aiodocadma.exceptions import ForkedError
 
 async def fresh():
-    emulator.configure(engine="default")
+    emulator.hold(False)
     async with aiodocadma.open_dma() as dma:
         assert await dma.copy(b"abc", dst := bytearray(3)) == 3 and dst == b"abc"
 
@@ -225,7 +224,7 @@ async def main():
                 os._exit(0 if answer == "fine" else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         wakeups = dma.statistics().wakeups
-        asyncio.get_running_loop().call_later(0.05, emulator.step, 4)
+        asyncio.get_running_loop().call_later(0.05, emulator.release, 4)
         assert await asyncio.gather(*futures) == [3] * 4
         assert dsts == [b"xyz"] * 4
         assert dma.statistics().wakeups > wakeups
@@ -245,6 +244,48 @@ print("parent fine")
 """
     )
     assert (done.code, done.out, done.err) == (0, "parent fine\n", "fine\n")
+
+
+FORK_AND_EXIT = """
+emulator.hold()
+loop = {kind}.new_event_loop()
+dsts = [bytearray(3) for _ in range(4)]
+
+async def start():
+    global dma, futures
+    dma = await aiodocadma.open_dma().__aenter__()
+    futures = [dma.copy(b"xyz", dst) for dst in dsts]
+    while emulator.live_objects().in_flight < 4:
+        await asyncio.sleep(0)
+
+async def finish():
+    asyncio.get_running_loop().call_later(0.05, emulator.release)
+    assert await asyncio.gather(*futures) == [3] * 4
+    assert dsts == [b"xyz"] * 4
+    await dma.aclose()
+
+loop.run_until_complete(start())
+pid = os.fork()
+if pid == 0:
+    if {collect}:
+        del dma, futures
+        gc.collect()
+    sys.exit(5)  # and what an interpreter does at its end
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+assert sum(emulator.live_objects()) > 0
+loop.run_until_complete(finish())
+assert sum(emulator.live_objects()) == 0
+loop.close()
+"""
+
+
+@pytest.mark.diagonal
+@pytest.mark.parametrize("collect", [False, True])
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_b74_a_forked_child_exits(kind: str, collect: bool, child: Callable[..., Child]) -> None:
+    """The child ends as a process does, with the parent's engine and copies collected or not: the parent goes on."""
+    done = child(FORK_AND_EXIT.format(kind=kind, collect=collect))
+    assert (done.code, done.out, done.err) == (0, "", "")
 
 
 MULTIPROCESSING = """
@@ -369,6 +410,28 @@ async def test_b76_user_callback_raises(caplog: pytest.LogCaptureFixture) -> Non
         await turns()
         assert len(heard) == 1
         assert isinstance(heard[0]["exception"], KeyError)
+    loop.set_exception_handler(None)
+
+
+@pytest.mark.usefixtures("held")
+async def test_b76_start_callback_raises() -> None:
+    """A user's start callback, as metrics and tracing have one, raises: heard of once for each, every copy ends."""
+    loop = asyncio.get_running_loop()
+    heard: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: heard.append(context))
+
+    def raising(_: object) -> None:
+        raise KeyError("hook")
+
+    async with opened() as dma:
+        dma.add_start_callback(raising)
+        futures = [dma.copy(b"abc", bytearray(3)) for _ in range(4)]
+        dma.remove_start_callback(raising)
+        await until(lambda: in_flight() == 4, "four tasks in flight")
+        release()
+        assert await asyncio.gather(*futures) == [3] * 4
+        await turns()
+        assert [type(context["exception"]) for context in heard] == [KeyError] * 4
     loop.set_exception_handler(None)
 
 
