@@ -371,8 +371,13 @@ class DMA(Channel):
         Args:
             fn: Called by ``copy()``, ``copy_many()`` and ``submit()`` before they return; it must not block.
 
+        Raises:
+            TypeError: If it is nothing to call.
+
         Source: aiodocadma.
         """
+        if not callable(fn):
+            raise TypeError(f"fn must be callable, not {type(fn).__name__}")
         self._start_callbacks.append(fn)
         self._want_starts(True)
 

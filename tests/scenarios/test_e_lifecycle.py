@@ -7,6 +7,7 @@ import asyncio
 import copy
 import ctypes
 import gc
+import inspect
 import logging
 import mmap
 import os
@@ -572,6 +573,58 @@ async def test_b63_wrong_input_raises_at_the_call(engine: str) -> None:
         with pytest.raises(TypeError):
             dma.copy(b"abc")  # type: ignore[call-arg]
         assert emulator.counters().submits == 0
+
+
+async def test_b63_wrong_input_to_every_other_function(engine: str) -> None:
+    """The same for all that is public of a DMA and a map, and once they are closed."""
+    dma = await aiodocadma.open_dma().__aenter__()
+    memory = await dma.alloc(10)
+    wrong: list[Any] = [-1.5, object(), "text", {}]
+    refusals = (TypeError, ValueError, AiodocadmaError)
+    calls: list[Callable[[Any], Any]] = [
+        lambda value: dma.submit(value, memory),
+        lambda value: dma.submit(memory, value),
+        lambda value: dma.copy_many(value, memory, src_offsets=[0], dst_offsets=[0], lengths=1),
+        lambda value: dma.copy_many(memory, value, src_offsets=[0], dst_offsets=[0], lengths=1),
+        lambda value: dma.copy_many(memory, memory, src_offsets=value, dst_offsets=[5], lengths=1),
+        lambda value: dma.copy_many(memory, memory, src_offsets=[0], dst_offsets=[5], lengths=value),
+        lambda value: dma.copy_many([(memory[:5], value)]),
+        dma.import_memory,
+        lambda value: dma.aclose(timeout=value),
+        lambda value: dma.register(bytearray(10), access=value),
+        lambda value: dma.alloc(10, align=value),
+        lambda value: memory.export(access=value),
+        lambda value: memory[value],
+        lambda value: memory.blocks(value),
+        lambda value: aiodocadma.devices(value or 0),
+        lambda value: dma.add_start_callback(value),
+    ]
+    accepted = []
+    for number, call in enumerate(calls):
+        for value in wrong:
+            try:
+                if inspect.isawaitable(result := call(value)):
+                    await result
+            except refusals:
+                continue
+            accepted.append((number, value))
+    assert dma.state is DMAState.RUNNING
+    assert emulator.counters().submits == 0
+    await dma.aclose()
+    assert accepted == []
+    for call in (
+        lambda: dma.copy(b"abc", bytearray(3)),
+        lambda: dma.copy_many([(b"abc", bytearray(3))]),
+        lambda: dma.submit(b"abc", bytearray(3)),
+        lambda: dma.copy_coroutine(b"abc", bytearray(3)),
+        lambda: dma.register(bytearray(3)),
+        lambda: dma.alloc(3),
+        lambda: dma.import_memory(b"descriptor"),
+        lambda: memory.export(),
+        lambda: dma.copy(memory, bytearray(10)),
+    ):
+        with pytest.raises(AiodocadmaError):
+            await call()
 
 
 def check_error(error: DocaError, *words: str) -> None:
