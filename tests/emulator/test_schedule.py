@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Literal
@@ -124,9 +125,13 @@ async def test_latency_of_real_time() -> None:
     emulator.configure(latency_real=20_000)
     async with aiodocadma.open_dma() as dma:
         src, dst = await dma.register(b"x" * 64), await dma.alloc(32 * 64)
-        started = time.monotonic()
-        await asyncio.gather(*(dma.copy(src, dst[i * 64 : (i + 1) * 64]) for i in range(32)))
-        assert 0.02 <= time.monotonic() - started < 0.3
+        took = []
+        for _ in range(3):
+            started = time.monotonic()
+            await asyncio.gather(*(dma.copy(src, dst[i * 64 : (i + 1) * 64]) for i in range(32)))
+            took.append(time.monotonic() - started)
+        assert min(took) >= 0.02
+        assert statistics.median(took) < 0.3, took
 
 
 def test_what_makes_no_sense_is_refused() -> None:
