@@ -73,6 +73,7 @@ class Memory:
         self.model = bytearray(content)
         self.nbytes = len(content)
         self.readonly = isinstance(obj, bytes)
+        self.dropped = 0  # bytes of its map, once the test has let go of that
         self.reads: list[tuple[int, int]] = []  # ranges of pending copies
         self.writes: list[tuple[int, int]] = []
 
@@ -301,6 +302,7 @@ class Machine(RuleBasedStateMachine):
             "cache_bytes": 6 * MEMORY,
         }
         self.on_flush = on_flush
+        self.num_bufs = max_buf_list_len
         for kind in ("fatal", "alone", "driver"):
             self.broken[kind] = bytearray(BAD)
         self.break_pages()
@@ -393,6 +395,7 @@ class Machine(RuleBasedStateMachine):
 
     def forget_map(self, memory: Memory) -> None:
         memory.map = None
+        memory.dropped = memory.nbytes
         if memory.obj is None:
             self.memories.remove(memory)
 
@@ -853,10 +856,24 @@ class Machine(RuleBasedStateMachine):
                 assert not memory.map.closed
                 assert memory.map._users <= users.get(id(memory), 0)
         self.check_pins()
+        self.check_live()
         if self.open.state is DMAState.LOST:
             self.steps_lost += 1
             if self.steps_lost > 4:
                 self.close_and_reopen(0)
+
+    def check_live(self) -> None:
+        """DOCA has no more than the window allows and the client keeps for the next copies; without a copy, nothing."""
+        live = emulator.live_objects()
+        counted = self.open.statistics()
+        assert live.devs == live.pes == 1
+        assert live.ctxs <= 1  # none while it is made anew, or when that has failed
+        assert live.inventories == 1
+        assert live.in_flight == counted.in_flight <= self.options["num_tasks"]
+        assert live.tasks <= self.options["num_tasks"]
+        assert live.bufs <= 2 * self.num_bufs * self.options["num_tasks"]
+        if counted.pending == 0:
+            assert live.in_flight == 0
 
     def check_pins(self) -> None:
         """Nothing is registered twice: what is, is an open map, memory of a pending copy, or a closed map."""
@@ -870,11 +887,10 @@ class Machine(RuleBasedStateMachine):
         status = self.open._native.status()
         live = emulator.live_objects()
         mapped = sum(memory.nbytes for memory in self.memories if memory.map is not None)
-        # A copy holds the maps that the test has dropped.
-        held = sum(copy.plain_bytes + sum(2 * len(pair.new) for pair in copy.pairs) for copy in self.copies)
-        dropped = 2 * MEMORY * sum(len(copy.pairs) for copy in self.copies)
-        assert live.devs == live.pes == 1
-        assert live.ctxs <= 1  # none while it is made anew, or when that has failed
+        # A copy holds its plain sides, and the maps that the test has dropped, each once.
+        held = sum(copy.plain_bytes for copy in self.copies)
+        sides = {id(memory): memory for copy in self.copies for pair in copy.pairs for memory in (pair.src, pair.dst)}
+        dropped = sum(memory.dropped for memory in sides.values() if memory is not None)
         cached = self.open.statistics().cached_bytes
         return live.pinned_bytes <= mapped + status.buried_bytes + cached + held + dropped
 
