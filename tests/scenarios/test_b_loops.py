@@ -244,17 +244,22 @@ def test_b25_other_event_loops_are_refused() -> None:
     assert "trio" in str(caught.value)
 
 
-@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
+EAGER = getattr(asyncio, "eager_task_factory", None)
+NO_EAGER = pytest.mark.skipif(EAGER is None, reason="eager tasks came with Python 3.12")
+
+
+@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=NO_EAGER)], ids=["tasks", "eager tasks"])
 @pytest.mark.usefixtures("held")
-async def test_b26_eager_tasks_are_admitted_in_the_order_of_creation() -> None:
-    """1,000 eager tasks in a TaskGroup with room for four: all finish, in the order they were created."""
+async def test_b26_tasks_are_admitted_in_the_order_of_creation(eager: bool) -> None:
+    """1,000 tasks in a TaskGroup with room for four: all finish, in the order they were created."""
     loop = asyncio.get_running_loop()
-    eager = getattr(asyncio, "eager_task_factory")  # noqa: B009 - not in 3.11
 
     def factory(*args: Any, eager_start: bool | None = None, **kwargs: Any) -> Any:
-        return eager(*args, **kwargs)  # uvloop passes eager_start also where the factory does not know it
+        assert EAGER is not None
+        return EAGER(*args, **kwargs)  # uvloop passes eager_start also where the factory does not know it
 
-    loop.set_task_factory(factory)
+    if eager:
+        loop.set_task_factory(factory)
     async with opened(num_tasks=4) as dma:
         order: list[int] = []
         src, dst = await dma.alloc(8), await dma.alloc(8000)

@@ -301,8 +301,13 @@ async def test_b58_permissions_of_remote_memory(engine: str) -> None:
             importer.copy(bytes(4096), remote)
         assert type(caught.value) is AccessError
         assert "export(access='write')" in str(caught.value)
+        with pytest.raises(PermissionError) as caught:
+            await memory.export(access="write")  # of a map that is not for writing
+        assert type(caught.value) is AccessError
+        assert "Register writable memory" in str(caught.value)
+        del caught
         assert emulator.counters().submits == submits
-        assert importer.state is DMAState.RUNNING
+        assert dma.state is importer.state is DMAState.RUNNING
         remote.close()
         memory.close(force=True)
 
