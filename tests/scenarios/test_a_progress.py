@@ -133,6 +133,7 @@ async def test_b03_nested_wait_stalls_in_selective_mode() -> None:
     assert dsts == [b"abc"] * 4
 
 
+@pytest.mark.diagonal
 @pytest.mark.rule("X14")
 @pytest.mark.usefixtures("held")
 async def test_b04_clearing_inside_progress_makes_a_storm() -> None:

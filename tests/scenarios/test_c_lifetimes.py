@@ -244,6 +244,7 @@ async def mistreat(seed: int) -> None:
     assert sum(emulator.live_objects()) == 0
 
 
+@pytest.mark.diagonal
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("held")
 async def test_b36_releasing_what_is_still_active() -> None:
@@ -425,6 +426,7 @@ async def test_b39_engine_collected_while_work_is_in_flight() -> None:
     assert sum(emulator.live_objects()) == 0
 
 
+@pytest.mark.diagonal
 def test_b39_the_first_await_of_a_process_keeps_nothing_alive(child: Callable[..., Child]) -> None:
     """The loop is closed while it waits: nobody else holds the engine, so it is finalised."""
     done = child(

@@ -215,6 +215,7 @@ with asyncio.Runner(loop_factory={kind}.new_event_loop) as runner:
     assert done.out.splitlines() == ["doca_ctx_stop stop", "True", "True True", "1 1 1 1 True True"]
 
 
+@pytest.mark.diagonal
 @pytest.mark.usefixtures("held")
 async def test_b56_close_with_a_timeout() -> None:
     """The engine does not let go: aclose(timeout=0.5) raises one error in time; nothing is destroyed before it does."""
