@@ -246,22 +246,28 @@ def run_isolated(choice: str, variant: Variant) -> Outcome:
     Source: aiodocadma.
     """
     reader, writer = os.pipe()
+    # An interrupt that comes in a hook of os.fork() is shown and lost.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     child = os.fork()
     if child == 0:
         os.close(reader)
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             text = json.dumps(run_case(Abi(choice), variant))
             os.write(writer, text.encode())
         finally:
             os._exit(0)
-    os.close(writer)
     text = ""
-    with open(reader, encoding="utf-8") as pipe:
-        if select.select([pipe], [], [], _TIMEOUT)[0]:
-            text = pipe.read()
-        else:
+    try:
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if select.select([pipe], [], [], _TIMEOUT)[0]:
+                text = pipe.read()
+    finally:
+        if not text:  # it hangs, or crashed, or nobody waits for it any more
             os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
     if text:
         return Outcome(*json.loads(text))
     killed = "ended without a result"
