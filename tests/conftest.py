@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -75,7 +76,9 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_configure() -> None:
-    """Look at what holds loops up, if that is asked for."""
+    """Take Ctrl-C, which a shell starts jobs in the background without; look at what holds loops up, if asked."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in child processes as well
     if blocked.SECONDS:
         blocked.watch()
 
