@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -244,10 +245,24 @@ async def test_a_cancelled_registration_starts_nothing(held_dma: DMA) -> None:
     dst.append(1)
 
 
-async def test_cancelled_alloc_leaves_nothing(held_dma: DMA) -> None:
+@pytest.mark.parametrize("cancels", [1, 2, 3])
+async def test_cancelled_alloc_leaves_nothing(cancels: int, held_dma: DMA, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C1: however often, it ends with the registration under way, and undoes that."""
+    may_end = threading.Event()
+    alloc = held_dma._engine.alloc
+
+    def slow(*args: Any, **kwargs: Any) -> int | None:
+        may_end.wait(10)
+        return alloc(*args, **kwargs)
+
+    monkeypatch.setattr(held_dma._engine, "alloc", slow)
     task = asyncio.ensure_future(held_dma.alloc(2**21))
     await turns(1)
-    task.cancel()
+    for _ in range(cancels):
+        task.cancel()
+        await turns(2)
+    assert not task.done()
+    may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert emulator.live_objects().mmaps == 0
