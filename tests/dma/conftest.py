@@ -89,6 +89,25 @@ async def until(condition: Callable[[], object], what: str, limit: int = 100_000
     pytest.fail(f"still waiting for {what}")
 
 
+# The calls of DOCA that open a DMA and may fail, in order.
+OPEN_CALLS = (
+    "devinfo_create_list",
+    "dev_open",
+    "pe_create",
+    "pe_set_event_mode",
+    "pe_get_notification_handle",
+    "dma_create",
+    "dma_cap_get_max_num_tasks",
+    "pe_connect_ctx",
+    "ctx_set_user_data",
+    "ctx_set_state_changed_cb",
+    "dma_task_memcpy_set_conf",
+    "ctx_start",
+    "buf_inventory_create",
+    "buf_inventory_start",
+)
+
+
 def no_thread(self: threading.Thread) -> None:
     """In place of ``Thread.start()``, in a process that can have no more."""
     raise RuntimeError("can't start new thread")

@@ -35,7 +35,7 @@ from aiodocadma.exceptions import (
     FlushedError,
     WrongLoopError,
 )
-from tests.dma.conftest import NO_THREAD, OPTIONAL, SUBMIT, turns, until
+from tests.dma.conftest import NO_THREAD, OPEN_CALLS, OPTIONAL, SUBMIT, turns, until
 
 
 def open_fds() -> int:
@@ -109,22 +109,7 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
         aiodocadma.open_dma(**options)
 
 
-OPEN_STEPS = [
-    "devinfo_create_list",
-    "dev_open",
-    "pe_create",
-    *(["pe_set_event_mode"] if OPTIONAL["doca_pe_set_event_mode"] else []),
-    "pe_get_notification_handle",
-    "dma_create",
-    "dma_cap_get_max_num_tasks",
-    "pe_connect_ctx",
-    "ctx_set_user_data",
-    "ctx_set_state_changed_cb",
-    "dma_task_memcpy_set_conf",
-    "ctx_start",
-    "buf_inventory_create",
-    "buf_inventory_start",
-]
+OPEN_STEPS = [call for call in OPEN_CALLS if OPTIONAL.get(f"doca_{call}", True)]
 
 
 @pytest.mark.rule("R02")

@@ -25,7 +25,7 @@ import uvloop
 
 import aiodocadma
 from aiodocadma import DMA, _library, emulator
-from tests.dma.conftest import turns, until
+from tests.dma.conftest import OPEN_CALLS, turns, until
 
 __all__ = [
     "OPEN_STEPS",
@@ -46,26 +46,7 @@ __all__ = [
 MODES = ("all", "selective")
 ENGINES = ("default", "worker")
 LIMIT = 5  # seconds: a scenario that takes longer hangs
-
-
-# What may fail while a DMA is opened.
-OPEN_STEPS = (
-    "devinfo_create_list",
-    "dev_open",
-    "pe_create",
-    "pe_set_event_mode",
-    "pe_get_notification_handle",
-    "dma_create",
-    "dma_cap_get_max_num_tasks",
-    "pe_connect_ctx",
-    "ctx_set_user_data",
-    "ctx_set_state_changed_cb",
-    "dma_task_memcpy_set_conf",
-    "ctx_start",
-    "buf_inventory_create",
-    "buf_inventory_start",
-    "add_reader",
-)
+OPEN_STEPS = (*OPEN_CALLS, "add_reader")  # what may fail while a DMA is opened
 
 
 class Mode(NamedTuple):
